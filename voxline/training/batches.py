@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
+from voxline.data.drafts import is_draft
 from voxline.data.reader import Example, open_shard, read_features
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
@@ -92,6 +93,7 @@ class Batch:
       counts: int32 [rows], real labels.
       places: int32 [rows] where only some rows were read: row `i` is the utterance `places[i] % len(ids)`, and counts
         nothing if its place is `len(ids)` or above. None: the rows are those of `ids`.
+      weights: float32 [len(ids)], what each utterance of the whole batch counts in the loss; None: 1.
     """
 
     ids: list[str]
@@ -101,6 +103,7 @@ class Batch:
     labels: Integers
     counts: Integers
     places: Integers | None = None
+    weights: Array | None = None
 
     @classmethod
     def of(cls, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> "Batch":
@@ -124,7 +127,10 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The position of a record, and what planning needs; its labels need `min_frames`. A `file` of -1: in no shard."""
+    """The position of a record, and what planning needs; its labels need `min_frames`. A `file` of -1: in no shard.
+
+    `is_draft`: a model wrote its text (`voxline.data.drafts`).
+    """
 
     id: str
     text: str
@@ -136,6 +142,7 @@ class Record:
     labels: int
     min_frames: int
     corpus: str
+    is_draft: bool = False
 
 
 class Batches:
@@ -157,6 +164,8 @@ class Batches:
       longer, more_frames: share by which `augment` may lengthen an utterance, and frames that it may add to it.
       batch_seconds: of audio in a part of a batch, padding included, in place of `batch_size`; 0: `batch_size`.
       parts: of a batch by seconds, each of the same number of rows.
+      draft_weight: what an utterance whose text a model wrote counts in the loss, beside the 1 of the others; None:
+        there may be none.
 
     Attributes:
       infeasible: ids of the utterances left out.
@@ -164,8 +173,8 @@ class Batches:
       encodings: what takes the place of the features of each row (`encodings`); None: the features.
 
     Raises:
-      WorkError: a shard is damaged, or the weights draw no utterance. Damage within a shard is noticed when the record
-        is first read.
+      WorkError: a shard is damaged, the weights draw no utterance, or a draft is where none may be. Damage within a
+        shard is noticed when the record is first read.
     """
 
     def __init__(
@@ -189,6 +198,7 @@ class Batches:
         more_frames: int = 0,
         batch_seconds: float = 0.0,
         parts: int = 1,
+        draft_weight: float | None = None,
     ) -> None:
         self.bins = dataset.features.bins
         self.batch_size = batch_size
@@ -213,6 +223,7 @@ class Batches:
         self.infeasible = [record.id for record in records if record.frames < record.min_frames]
         self._records = [record for record in records if record.frames >= record.min_frames]
         self._frames = np.array([record.frames for record in self._records], np.float64)
+        self._weights = self._weigh_drafts(split, draft_weight)
         self._verified = np.zeros(len(self._records), bool)
 
         # Draws of each corpus in an epoch.
@@ -357,13 +368,14 @@ class Batches:
 
         Each repetition of an utterance is augmented in its own way.
         """
+        weights = None if self._weights is None else self._weights[draws % len(self._records)]
         if share is None:
-            return Batch.of(self._read(draws, epoch))
+            return dataclasses.replace(Batch.of(self._read(draws, epoch)), weights=weights)
 
         # One worker reads the whole batch; others read the rows of their own devices.
         least = self.batch_size if self.shapes else 0
         if share.count == share.total and len(draws) >= least:
-            return Batch.of(self._read(draws, epoch), self.shapes)
+            return dataclasses.replace(Batch.of(self._read(draws, epoch), self.shapes), weights=weights)
 
         places = share.places(len(draws), least)
 
@@ -375,7 +387,7 @@ class Batches:
         ids = [record.id for record in records]
         texts = [record.text for record in records]
 
-        return dataclasses.replace(batch, ids=ids, texts=texts, places=places)
+        return dataclasses.replace(batch, ids=ids, texts=texts, places=places, weights=weights)
 
     def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
         examples = []
@@ -408,7 +420,26 @@ class Batches:
                 shard, offset, size, frames = locations[row.number, column].item()
                 if shard >= 0:
                     corpus = str(row.extra.get("corpus", ""))
-                    yield Record(row.id, row.text, row.speaker, shard, offset, size, frames, count, minimum, corpus)
+                    place = (shard, offset, size, frames)
+                    yield Record(row.id, row.text, row.speaker, *place, count, minimum, corpus, is_draft(row.extra))
+
+    def _weigh_drafts(self, split: str, weight: float | None) -> Array | None:
+        """What each record counts in the loss, float32 [records]; None if all of them count 1."""
+        drafts = [record.id for record in self._records if record.is_draft]
+        if not drafts:
+            return None
+
+        if split != "train" or weight is None:
+            problem = (
+                "drafts are trained on, and nothing is judged by them"
+                if split != "train"
+                else ("drafts train recognizers alone, which weigh them (train.pseudo_weight)")
+            )
+            raise WorkError(
+                f"train: {len(drafts):,} utterances of {split} have a text that a model wrote, such as {drafts[0]}: "
+                f"{problem}; leave them out of the corpus, and run ingest again"
+            )
+        return np.array([weight if record.is_draft else 1.0 for record in self._records], np.float32)
 
     def _weigh_corpora(self, weights: Mapping[str, float]) -> list["_DrawnCorpus"]:
         corpora = np.array([record.corpus if record.corpus in weights else "" for record in self._records], object)

@@ -94,6 +94,11 @@ def check_accelerator() -> None:
         )
 
 
+def has_accelerator() -> bool:
+    """True if TensorFlow computes on a GPU or TPU."""
+    return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+
+
 def is_tpu(strategy: Any) -> bool:
     """True if a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
     return isinstance(strategy, tf.distribute.TPUStrategy)

@@ -162,7 +162,7 @@ class TrainSettings(Settings):
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
     ALWAYS_IN_KEY = ("family",)
-    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute"})
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute", "fit_memory"})
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
@@ -183,6 +183,13 @@ class TrainSettings(Settings):
         description="parts of batch_size utterances (or of batch_seconds) whose gradients make one step: that of a "
         "batch so many times as large, in the memory of one part; statistics of batch normalization and dropout are "
         "of each part",
+    )
+    fit_memory: bool = pydantic.Field(
+        True,
+        description="on an accelerator, the largest step is tried before the first one; where it does not fit the "
+        "memory, batches are computed in 2, 4 or more parts, as with accumulate; a network with batch normalization is "
+        "refused then, since each part would have its own statistics. Not part of the step's key: but for dropout the "
+        "result is the same",
     )
     learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")

@@ -10,6 +10,9 @@ With `train.accumulate` a step computes the gradients of its batch part by part,
 them up; a second graph, without the network, updates. Each row's weight is that of the whole batch, so that the loss is
 the mean over its utterances, whatever the parts have of them, and the sum is as finite as its parts. All devices are
 reduced after each part: that is more traffic than once a step.
+
+An utterance of weight w (`Batch.weights`) adds w / n of its loss to that of a batch of n. The sum is not divided by the
+weights': in a batch of drafts alone each would count as much as a person's transcript elsewhere.
 """
 
 import abc
@@ -76,7 +79,7 @@ class StepResult:
     """Report of one training step.
 
     Attributes:
-      loss: mean over utterances.
+      loss: mean over utterances, of each its loss times its weight.
       gradient_norm: global norm before clipping.
       accepted: False if the loss, the gradient or a statistic was not finite; the step then changed nothing.
       losses: the terms of the loss, by name.
@@ -127,6 +130,7 @@ class TrainModule(abc.ABC):
     Attributes:
       compiled: XLA compiles a whole step, with its update, for each static shape of a batch.
       head_steps: first steps, in which the head alone is trained.
+      part_count: parts of a batch whose gradients are summed: `train.accumulate`, or more (`fit_memory`).
       open_rows: whether one graph takes batches of any number of rows: batches by seconds, and no recurrent layer.
 
     Raises:
@@ -137,6 +141,7 @@ class TrainModule(abc.ABC):
     def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
         self.seed = settings.seed
         self.head_steps = 0
+        self.part_count = settings.accumulate
         self.strategy = strategy
         self._settings = settings
         self.share = devices.replica_share(strategy)
@@ -231,23 +236,22 @@ class TrainModule(abc.ABC):
 
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
-
         of_head = step < self.head_steps
-        graph_key = self.graph_key(step)
         rate_tensor = tf.constant(rate, tf.float32)
-        schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
         if self.head_steps and step == self.head_steps:
             self.optimizer.reset()
 
-        if self._settings.accumulate > 1:
-            total = self._sum_parts(batch, step, schedule, graph_key, of_head)
+        if self.part_count > 1:
+            total = self.sum_parts(batch, step)
             loss: Any = total.loss
             losses: dict[str, Any] = dict(total.losses)
             norm, accepted = self._update_graph(of_head)(loss, total.gradients, total.statistics, rate_tensor)
         else:
             tensors, weights, _, shape = self._to_tensors(batch)
-            graph = self._train_graph(shape, graph_key, of_head)
-            loss, norm, accepted, losses = graph(tensors, weights, rate_tensor, self._noise(step), schedule)
+            graph = self._train_graph(shape, self.graph_key(step), of_head)
+            loss, norm, accepted, losses = graph(
+                tensors, weights, rate_tensor, self._noise(step), self._schedule_tensors(step)
+            )
 
         return StepResult(
             float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
@@ -259,14 +263,16 @@ class TrainModule(abc.ABC):
         # A thousand streams a step: layers and replicas add to the second number.
         return tf.constant([(self.seed + part * PART_SEED) % 2**31, step * 1000], tf.int32)
 
-    def _sum_parts(
-        self, batch: Batch, step: int, schedule: dict[str, Tensor], graph_key: Any, of_head: bool
-    ) -> PartResult:
-        """The sums over the parts of a batch."""
+    def _schedule_tensors(self, step: int) -> dict[str, Tensor]:
+        return {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
+
+    def sum_parts(self, batch: Batch, step: int) -> PartResult:
+        """Sums losses and gradients over the parts of a batch, and changes nothing."""
         total: PartResult | None = None
         for number, part in enumerate(self._to_parts(batch)):
-            graph = self._part_graph(part.shape, graph_key, of_head)
-            result: PartResult = graph(part.tensors, part.weights, self._noise(step, number), schedule)
+            graph = self._part_graph(part.shape, self.graph_key(step), step < self.head_steps)
+            noise = self._noise(step, number)
+            result: PartResult = graph(part.tensors, part.weights, noise, self._schedule_tensors(step))
             # Statistics are means: each part's count by its utterances.
             result = result._replace(statistics=[value * part.share for value in result.statistics])
             total = result if total is None else tf.nest.map_structure(_add, total, result)
@@ -387,7 +393,7 @@ class TrainModule(abc.ABC):
         return Shape(None if self.open_rows else len(arrays[0]))
 
     def _to_parts(self, batch: Batch) -> Iterator[BatchPart]:
-        """The batch in up to `train.accumulate` parts of the same number of rows, the last one of what is left.
+        """The batch in up to `part_count` parts of the same number of rows, the last one of what is left.
 
         Each worker has the same number of parts, in which each of its replicas has a row: they wait for each other.
         """
@@ -397,7 +403,7 @@ class TrainModule(abc.ABC):
 
         # Places of all replicas, and how many a replica has in a part.
         everywhere = max(count, share.total, self._settings.step_size if self.compiled else 0)
-        in_replica = -(-everywhere // (self._settings.accumulate * share.total))
+        in_replica = -(-everywhere // (self.part_count * share.total))
         for first in range(0, everywhere, in_replica * share.total):
             start = first // share.total * share.count
             rows = np.arange(start, min(start + in_replica * share.count, len(places)))
@@ -427,7 +433,10 @@ class TrainModule(abc.ABC):
             arrays = [array[places % count] for array in arrays]
 
         # The mean over the batch as a sum over rows.
-        return arrays, np.where(places < count, 1 / count, 0).astype(np.float32), places
+        weights = np.where(places < count, 1 / count, 0).astype(np.float32)
+        if batch.weights is not None:
+            weights *= batch.weights[places % count]
+        return arrays, weights, places
 
     def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
         """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""

@@ -15,6 +15,7 @@ from voxline.training import devices
 from voxline.training.averaging import MOVING, TRAINED, mean_weights
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays, Checkpoints
+from voxline.training.memory import fit_memory
 from voxline.training.optimizer import learning_rate
 from voxline.training.pruner import PairedPruner, write_errors
 from voxline.training.task import (
@@ -123,6 +124,8 @@ class Trainer:
         self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been
         state = self.state
         self._print_plan()
+        if settings.fit_memory:
+            fit_memory(self.module, self.batches)
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
 
         # Epochs of batches; a run that resumed begins within an epoch.

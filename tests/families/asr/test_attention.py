@@ -20,6 +20,7 @@ from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
+from voxline.data.drafts import DRAFTED_BY
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.attention import AttentionTask, AttentionTrainModule, TokenBatches
@@ -78,7 +79,9 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_dataset(tmp_path_factory.mktemp("spoken"))
 
 
-def make_dataset(folder: Path, texts: tuple[str, ...] = TEXTS, frames: int = 40) -> Dataset:
+def make_dataset(
+    folder: Path, texts: tuple[str, ...] = TEXTS, frames: int = 40, drafts: tuple[str, ...] = ()
+) -> Dataset:
     features = FeatureSettings(kind="whisper", mels=8)
     draw = np.random.default_rng(0)
     examples = [
@@ -88,6 +91,7 @@ def make_dataset(folder: Path, texts: tuple[str, ...] = TEXTS, frames: int = 40)
             split,
             draw.uniform(-0.5, 1, (frames + 3 * number, 8)).astype(np.float32),
             "speaker",
+            {DRAFTED_BY: "asr@1"} if f"{split}-{number}" in drafts else {},
         )
         for split in ("train", "dev")
         for number, text in enumerate(texts)
@@ -186,6 +190,16 @@ def test_loss_and_gradients_equal_those_of_transformers(task: AttentionTask) -> 
         np.testing.assert_allclose(value, expected, atol=1e-3 * abs(expected).max(), err_msg=row.hub)
 
 
+def test_a_draft_counts_less_in_the_cross_entropy(public: Path, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, drafts=("train-1", "train-3"))
+    task = task_from(public, dataset, pseudo_weight=0.25)
+    (batch,) = task.train.epoch(0)
+    by_row = {each.row: each.loss for each in task.module.transcribe(batch)}
+    weights = [0.25 if id in ("train-1", "train-3") else 1.0 for id in batch.ids]
+    expected = np.mean([weight * by_row[row] for row, weight in enumerate(weights)])
+    assert task.module.train_step(batch, 0.0, 0).loss == pytest.approx(expected, rel=1e-5)
+
+
 def test_prompt_and_padding_have_no_loss_and_smoothing_is_of_all_tokens(task: AttentionTask) -> None:
     module = task.module
     labels = np.array([[5, 9, END, 0, 0], [3, 4, 5, 6, END]], np.int32)
@@ -235,6 +249,41 @@ def test_parts_are_frozen_and_tuned_by_their_names(
     assert changed
     assert all(name.startswith(trained) and name != "decoder/embedding" for name in changed - {"decoder/embedding"})
     assert ("decoder/embedding" in changed) == (changes.get("freeze") == ["encoder"])
+
+
+@pytest.mark.parametrize("frozen", ["encoder", "encoder/convolutions"])
+def test_frozen_parts_of_the_encoder_are_computed_once(
+    frozen: str, public: Path, spoken: Dataset, tmp_path: Path
+) -> None:
+    freeze = ["encoder/positions", frozen]
+    stored = task_from(public, spoken, freeze=freeze)
+    stored.encode_frozen_parts(tmp_path)
+    assert stored.module.first_stage == (1 if "/" in frozen else len(stored.module.model.encoder.stages))
+
+    # Recordings are padded to the length that the network hears.
+    batch = next(stored.train.epoch(0))
+    network = stored.module.model
+    assert batch.features.shape[1:] == (network.settings.positions, network.settings.units)
+
+    plain = task_from(public, spoken, freeze=freeze)
+    expected = plain.module.train_step(next(plain.train.epoch(0)), 0.01, 0)
+    step = stored.module.train_step(batch, 0.01, 0)
+    assert (step.loss, step.gradient_norm) == pytest.approx((expected.loss, expected.gradient_norm), rel=1e-5)
+
+    dev = [next(task.dev.epoch(0)) for task in (stored, plain)]
+    texts, plain_texts = (task.module.transcribe(batch) for task, batch in zip((stored, plain), dev, strict=True))
+    assert [row.text for row in texts] == [row.text for row in plain_texts]
+
+
+def test_encodings_that_do_not_fit_the_disk_are_computed_in_each_step(
+    public: Path, spoken: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000))  # type: ignore[attr-defined]
+    task = task_from(public, spoken, freeze=["encoder"])
+    task.encode_frozen_parts(tmp_path)
+    assert "would take 0.0 GB, and 0.0 GB are free: each step computes it" in capsys.readouterr().out
+    assert task.module.first_stage == 0
+    assert task.train.encodings is None
 
 
 def test_what_is_too_long_is_left_out_and_named(public: Path, spoken: Dataset, tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ from voxline.training.train_module import BatchTensors, TrainModule
 class AttentionTrainModule(TrainModule):
     """Whisper with its optimizer.
 
+    Attributes:
+      first_stage: stages of the network that batches have behind them, which are frozen; 0: batches hold features.
+
     Raises:
       SettingsError: the exported model could not compute the dataset's features.
     """
@@ -41,6 +44,8 @@ class AttentionTrainModule(TrainModule):
         self.prompt = self.tokenizer.prompt
         self.rules = SearchRules.of(self.tokenizer, network.tokens)
         self.label_smoothing = network.label_smoothing
+        self.bins = dataset.features.bins
+        self.first_stage = 0
 
         # An export that cannot be written fails here, before any training.
         network.check_features(dataset.features)
@@ -59,7 +64,7 @@ class AttentionTrainModule(TrainModule):
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy tokens int32 [rows, tokens], and the cross-entropy float32 [rows]."""
-        encoded, mask = self.model.encode(batch.features, batch.frames)
+        encoded, mask = self.model.encode(batch.features, batch.frames, first=self.first_stage)
         tokens, *_ = search_tokens(self.model.decoder, encoded, mask, self.rules)
         logits = self.model.decoder(self._read_tokens(batch), encoded, mask)
         return {"tokens": tokens[:, 0], "loss": self._mean_loss(logits, batch)}
@@ -76,7 +81,8 @@ class AttentionTrainModule(TrainModule):
         return []
 
     def _cross_entropy(self, batch: BatchTensors, smoothing: float, **how: Any) -> Tensor:
-        logits = self.model(batch.features, batch.frames, self._read_tokens(batch), **how)
+        encoded, mask = self.model.encode(batch.features, batch.frames, first=self.first_stage, **how)
+        logits = self.model.decoder(self._read_tokens(batch), encoded, mask, **how)
         return self._mean_loss(logits, batch, smoothing)
 
     def _read_tokens(self, batch: BatchTensors) -> Tensor:
@@ -164,7 +170,12 @@ class AttentionTask(AsrTask):
         # The last label, the end token, is never read.
         return self.batches_of_splits(
             TokenBatches,
-            {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
+            {
+                "augment": augment,
+                "longer": settings.augment.speed,
+                "more_frames": augment.more_frames,
+                "draft_weight": settings.pseudo_weight,
+            },
             most_frames=2 * network.positions,
             most_tokens=network.token_positions - len(prompt) + 1,
         )
@@ -174,9 +185,6 @@ class AttentionTask(AsrTask):
 
     def symbol_axis(self, name: str) -> int | None:
         return None
-
-    def encode_frozen_parts(self, folder: Path) -> None:
-        """Nothing is computed once: each step encodes its utterances."""
 
     @property
     def infeasible_reason(self) -> str:

@@ -190,6 +190,13 @@ class AsrTrainSettings(TrainSettings):
     )
     export: AsrExportSettings = pydantic.Field(AsrExportSettings(), description="the form of the exported model")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
+    pseudo_weight: float = pydantic.Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="what an utterance counts in the loss whose transcript a model drafted (corpus.pseudo), beside the "
+        "1 of one that a person transcribed",
+    )
     cr_ctc: CrCtcSettings = pydantic.Field(CrCtcSettings(), description="consistency of two views of an utterance")
     blank_plateau: BlankPlateauSettings = pydantic.Field(
         BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"

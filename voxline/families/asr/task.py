@@ -220,7 +220,12 @@ class AsrTask(TrainingTask):
 
         return self.batches_of_splits(
             Batches,
-            {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
+            {
+                "augment": augment,
+                "longer": settings.augment.speed,
+                "more_frames": augment.more_frames,
+                "draft_weight": settings.pseudo_weight,
+            },
             time_stride=settings.model.time_stride,
             padding=settings.model.padding,
             window_frames=settings.model.window_frames,
@@ -248,8 +253,15 @@ class AsrTask(TrainingTask):
             values, positions = encode(features, frames)
             return values.numpy(), positions.numpy()
 
-        for split, batches in (("train", self.train), ("dev", self.dev)):
-            batches.encodings = encode_split(batches, folder, split, encode_arrays)
+        splits = {name: batches for name, batches in (("train", self.train), ("dev", self.dev)) if batches.utterances}
+        encodings = {}
+        for name, batches in splits.items():
+            encodings[name] = encode_split(batches, folder, name, encode_arrays, settings.model.least_frames)
+            if encodings[name] is None:
+                return
+
+        for name, batches in splits.items():
+            batches.encodings = encodings[name]
         self.module.first_stage = stage
 
     def build_module(self) -> AsrTrainModule:

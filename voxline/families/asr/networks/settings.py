@@ -88,6 +88,11 @@ class CtcModelSettings(Settings):
         return "ctc"
 
     @property
+    def least_frames(self) -> int:
+        """Frames to which the network pads shorter recordings; 0: to none."""
+        return 0
+
+    @property
     def changes_input(self) -> bool:
         """Returns whether training changes at random what frozen parts of the network compute, such as by dropout."""
         return any(value for name, value in self if "drop" in name or "mask" in name)
@@ -375,6 +380,10 @@ class WhisperSettings(CtcModelSettings):
     @property
     def output_kind(self) -> str:
         return "attention" if self.head == "decoder" else "ctc"
+
+    @property
+    def least_frames(self) -> int:
+        return 2 * self.positions if self.head == "decoder" else 0
 
     @property
     def time_stride(self) -> int:

@@ -64,10 +64,7 @@ class WhisperCtc(Composite, keras.Model):  # type: ignore[misc]
     @property
     def stages(self) -> list[list[Any]]:
         """The variables of the convolutions, of each block, of the norm at the end, and of the output layer."""
-        encoder = self.encoder
-        convolutions = [variable for layer in encoder.convolutions for variable in layer.variables]
-        layers_in_order = [*encoder.blocks, encoder.norm, self.classifier]
-        return [[encoder.positions, *convolutions], *(layer.variables for layer in layers_in_order)]
+        return [*self.encoder.stages, self.classifier.variables]
 
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
@@ -96,29 +93,22 @@ class WhisperCtc(Composite, keras.Model):  # type: ignore[misc]
         training: bool = False,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        encoder = self.encoder
-        blocks = len(encoder.blocks)
-        if first == 0:
-            x, frames = encoder.convolve(x, frames, training=training, noise=noise)
-        else:
-            # What was stored has lost its static shape.
-            pooled = first == blocks + 2 and self.settings.pooling == "utterance"
-            batch, positions = ops.shape(x)[:2]
-            x = ops.reshape(x, (batch, positions, (2 if pooled else 1) * self.settings.units))
+        norm = len(self.encoder.stages) - 1
+        x, frames = self.encoder.compute(x, frames, first, min(last, norm + 1), training, noise)
 
-        for index in range(max(first - 1, 0), min(last - 1, blocks)):
-            x = encoder.attend(index, x, frames, training=training, noise=noise)
+        # Without the silence around it: [batch, 1, 2 · units]
+        if first <= norm < last and self.settings.pooling == "utterance":
+            padding = self.settings.padding
+            x = pool_utterance(x[:, padding // 2 :], frames - padding)
+            frames = ops.ones_like(frames)
 
-        if first <= blocks + 1 < last:
-            x = encoder.norm(x)
-            if self.settings.pooling == "utterance":
-                # Without the silence around it: [batch, 1, 2 · units]
-                padding = self.settings.padding
-                x = pool_utterance(x[:, padding // 2 :], frames - padding)
-                frames = ops.ones_like(frames)
+        if last <= norm + 1:
+            return x, frames
 
-        # [batch, output frames, classes]
-        return (self.classifier(x) if last == blocks + 3 else x), frames
+        # What was stored has lost its static shape. [batch, output frames, units] → [batch, output frames, classes]
+        units = (2 if self.settings.pooling == "utterance" else 1) * self.settings.units
+        batch, positions = ops.shape(x)[:2]
+        return self.classifier(ops.reshape(x, (batch, positions, units))), frames
 
 
 class Whisper(Composite, keras.Model):  # type: ignore[misc]
@@ -172,15 +162,38 @@ class Whisper(Composite, keras.Model):  # type: ignore[misc]
         encoded, mask = self.encode(features, frames, training=training, noise=noise)
         return self.decoder(tokens, encoded, mask, training=training, noise=noise)
 
+    @property
+    def stages(self) -> list[list[Any]]:
+        """The variables of the encoder's stages, and of the decoder."""
+        return [*self.encoder.stages, self.decoder.variables]
+
+    def begin(self, features: Tensor, frames: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Computes the stages before `last` of recordings that are padded to 30 s; see `StagedNetwork`."""
+        features, frames = fill_with_silence(features, frames, 2 * self.settings.positions)
+        return self.encoder.compute(features, frames, 0, last)
+
     def encode(
-        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+        self,
+        features: Tensor,
+        frames: Tensor,
+        training: bool = False,
+        noise: Tensor | None = None,
+        first: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """Encodings [batch, positions, units] of recordings that are padded to 30 s, and the mask for the decoder."""
-        length = 2 * self.settings.positions
-        features, frames = fill_with_silence(features, frames, length)
+        """Encodings [batch, positions, units] of recordings that are padded to 30 s, and the mask for the decoder.
+
+        Args:
+          first: where it is above 0, the values that `begin` returned for it take the place of the features.
+        """
+        if first == 0:
+            features, frames = fill_with_silence(features, frames, 2 * self.settings.positions)
+            shape = (2 * self.settings.positions, ops.shape(features)[2])
+        else:
+            shape = (self.settings.positions, self.settings.units)
+
         # A length that the graph knows: attention is faster then.
-        features = ops.reshape(features, (ops.shape(features)[0], length, ops.shape(features)[2]))
-        encoded, frames = self.encoder(features, frames, training=training, noise=noise)
+        features = ops.reshape(features, (ops.shape(features)[0], *shape))
+        encoded, frames = self.encoder.compute(features, frames, first, len(self.encoder.stages), training, noise)
         return encoded, length_mask(frames, ops.shape(encoded)[1])[:, None, None, :]
 
 
@@ -225,10 +238,40 @@ class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
         Returns:
           encodings [batch, output frames, units], and int32 [batch], the real ones of each row.
         """
-        x, frames = self.convolve(features, frames, training=training, noise=noise)
-        for index in range(len(self.blocks)):
+        return self.compute(features, frames, 0, len(self.stages), training, noise)
+
+    @property
+    def stages(self) -> list[list[Any]]:
+        """The variables of the convolutions, of each block, and of the norm at the end."""
+        convolutions = [variable for layer in self.convolutions for variable in layer.variables]
+        return [[self.positions, *convolutions], *(layer.variables for layer in [*self.blocks, self.norm])]
+
+    def compute(
+        self,
+        x: Tensor,
+        frames: Tensor,
+        first: int,
+        last: int,
+        training: bool = False,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Computes the stages from `first` to the one before `last`.
+
+        Args:
+          x: features, or what the stages before `first` returned.
+          frames: int32 [batch], the real ones of `x`.
+        """
+        if first == 0:
+            x, frames = self.convolve(x, frames, training=training, noise=noise)
+        elif first < len(self.stages):
+            # What was stored has lost its static shape.
+            x = ops.reshape(x, (*ops.shape(x)[:2], self.settings.units))
+
+        blocks = len(self.blocks)
+        for index in range(max(first - 1, 0), min(last - 1, blocks)):
             x = self.attend(index, x, frames, training=training, noise=noise)
-        return self.norm(x), frames
+
+        return (self.norm(x) if first <= blocks + 1 < last else x), frames
 
     def convolve(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
