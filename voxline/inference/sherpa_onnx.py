@@ -7,7 +7,6 @@ from y alone: y has the variance w = v / (v + ε), hence v + ε = ε / (1 - w), 
 which only the lowest band of the features sees, nothing comes back.
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE, RECOGNIZER
 from voxline.inference.saved_model import exported_folder, read_model_info, require_family
-from voxline.store.files import explain_disk_errors
+from voxline.store.files import new_folder
 
 TOKENS_FILE = "tokens.txt"
 BLANK = "<blk>"
@@ -45,9 +44,15 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
       SettingsError: the folder holds something; or the model's sample rate or alphabet has no such form.
       WorkError: the model has no ONNX graph, or is damaged.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise SettingsError(f"--output {output}: it exists and is not empty; give a folder that does not exist yet")
-    folder = exported_folder(model)
+    with new_folder(output, "--output") as unfinished:
+        graph, tokens = _files_of(exported_folder(model))
+        (unfinished / ONNX_FILE).write_bytes(graph)
+        (unfinished / TOKENS_FILE).write_text(tokens, encoding="utf-8", newline="\n")
+    return [output / ONNX_FILE, output / TOKENS_FILE]
+
+
+def _files_of(folder: Path) -> tuple[bytes, str]:
+    """The graph, and the tokens."""
     info = read_model_info(folder)
     require_family(info, "asr", folder)
     if info.sample_rate != SAMPLE_RATE:
@@ -58,23 +63,7 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
     if not (folder / ONNX_FILE).is_file():
         raise WorkError(f"{folder}: no {ONNX_FILE}; train with train.export.onnx: float32")
     tokens = _tokens(info.alphabet, folder)
-    graph = _with_samples_in_front((folder / ONNX_FILE).read_bytes(), len(info.alphabet) + 1, folder / ONNX_FILE)
-
-    # Built beside the target and renamed, so that a half-written model is never found there.
-    unfinished = output.absolute().with_name(f".{output.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    with explain_disk_errors("export", output):
-        try:
-            unfinished.mkdir(parents=True)
-            (unfinished / ONNX_FILE).write_bytes(graph)
-            (unfinished / TOKENS_FILE).write_text(tokens, encoding="utf-8", newline="\n")
-            if output.exists():
-                output.rmdir()
-            unfinished.rename(output)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-    return [output / ONNX_FILE, output / TOKENS_FILE]
+    return _with_samples_in_front((folder / ONNX_FILE).read_bytes(), len(info.alphabet) + 1, folder / ONNX_FILE), tokens
 
 
 def _tokens(symbols: Sequence[str], folder: Path) -> str:

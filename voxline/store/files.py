@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import read_bounded
 
@@ -129,6 +129,44 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, option: str) -> Iterator[Path]:
+    """Yields an empty folder to write into, which takes the name of `folder` when the block ends without an error.
+
+    Unlike `atomic_folder` it never replaces what a person has: a folder with something in it is refused, at once and
+    again at the end.
+
+    Args:
+      option: that names the folder, for messages.
+
+    Raises:
+      SettingsError: the folder holds something, or is a file.
+      WorkError: the disk is full, or not for this person to write.
+    """
+    refusal = SettingsError(f"{option} {folder}: it exists and is not empty; give a folder that does not exist yet")
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise refusal
+    unfinished = _unfinished_path(folder.absolute())
+    with explain_disk_errors("export", folder):
+        try:
+            unfinished.mkdir(parents=True)
+            yield unfinished
+
+            for path in unfinished.rglob("*"):
+                fsync_path(path)
+            fsync_path(unfinished)
+            try:
+                os.rename(unfinished, folder.absolute())  # takes the place of an empty folder alone
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise refusal from None
+                raise
+            fsync_path(folder.absolute().parent)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
 
 
 def remove_folder(folder: Path) -> None:
