@@ -30,13 +30,15 @@ def test_an_empty_folder_is_filled_and_another_one_is_kept(tmp_path: Path) -> No
 
 
 def test_what_comes_meanwhile_is_kept_and_what_fails_leaves_nothing(tmp_path: Path) -> None:
-    with (
-        pytest.raises(SettingsError, match="is not empty"),
-        new_folder(tmp_path / "mine", "--output") as unfinished,
-    ):
-        (unfinished / "a").write_text("ours")
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine" / "a").write_text("theirs")
+
+    def export_while_another_does() -> None:
+        with new_folder(tmp_path / "mine", "--output") as unfinished:
+            (unfinished / "a").write_text("ours")
+            (tmp_path / "mine").mkdir()
+            (tmp_path / "mine" / "a").write_text("theirs")
+
+    with pytest.raises(SettingsError, match="is not empty"):
+        export_while_another_does()
     assert (tmp_path / "mine" / "a").read_text() == "theirs"
 
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other", "--output") as unfinished:

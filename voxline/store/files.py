@@ -158,7 +158,7 @@ def new_folder(folder: Path, option: str) -> Iterator[Path]:
                 fsync_path(path)
             fsync_path(unfinished)
             try:
-                os.rename(unfinished, folder.absolute())  # takes the place of an empty folder alone
+                unfinished.rename(folder.absolute())  # takes the place of an empty folder alone
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise refusal from None
