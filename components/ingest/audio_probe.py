@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -41,7 +41,13 @@ def probe(root: Path, paths: Collection[str], progress: Progress | None = None) 
     Args:
       progress: is advanced by each file.
     """
-    from concurrent.futures import ThreadPoolExecutor  # not at the top: usually nothing has to be probed
+    if not paths:
+        return {}
+
+    # Not at the top: usually nothing has to be probed.
+    from concurrent.futures import ThreadPoolExecutor
+
+    from voxline.audio import streams  # imports numpy; by two threads at once, one may see it half imported
 
     progress = progress or Progress("recordings", total=len(paths))
     ordered = list(paths)
@@ -49,24 +55,22 @@ def probe(root: Path, paths: Collection[str], progress: Progress | None = None) 
     results: dict[str, ProbeResult] = {}
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        for batch in threads.map(lambda batch: {path: _probe_file(root / path) for path in batch}, batches):
+        read_duration = streams.stated_seconds
+        for batch in threads.map(
+            lambda batch: {path: _probe_file(root / path, read_duration) for path in batch}, batches
+        ):
             results |= batch
             progress.advance(len(batch))
     return results
 
 
-def _probe_file(path: Path) -> ProbeResult:
+def _probe_file(path: Path, read_duration: Callable[[Path], float]) -> ProbeResult:
     try:
-        return ProbeResult(hash_file(path), _read_duration(path))
+        digest = hash_file(path)
+        seconds = read_duration(path)
     except OSError as error:
         return ProbeResult("", 0.0, fault=error.strerror or str(error))
-
-
-def _read_duration(path: Path) -> float:
-    from voxline.audio.streams import stated_seconds  # not at the top: it imports numpy, which nothing else here needs
-
-    seconds = stated_seconds(path)
-    return seconds if 0 < seconds <= _MAX_SECONDS else 0.0
+    return ProbeResult(digest, seconds if 0 < seconds <= _MAX_SECONDS else 0.0)
 
 
 ProbeRecord = tuple[bytes, str, float]
