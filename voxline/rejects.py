@@ -40,6 +40,11 @@ class Reason(enum.StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     TEXT_NOT_FOUND = "text_not_found"
     AUDIO_WITHOUT_TEXT = "audio_without_text"
+    TRANSCRIBED = "transcribed"
+    NOTHING_HEARD = "nothing_heard"
+    DISAGREEMENT = "disagreement"
+    LOW_CONFIDENCE = "low_confidence"
+    HELD_OUT_SPEAKER = "held_out_speaker"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,6 +102,11 @@ REMEDIES = {
     Reason.TEXT_NOT_FOUND: "listen there: the text is not read out, or the model does not understand the speaker",
     Reason.AUDIO_WITHOUT_TEXT: "add what is said to the text, or leave it out",
     Reason.BAD_FEATURES: "listen to one, and leave the recordings out of the corpus",
+    Reason.TRANSCRIBED: "nothing: a person's transcript is better than a draft; train on it (corpus.corpora)",
+    Reason.NOTHING_HEARD: "listen to one; if it has speech, draft with another model",
+    Reason.DISAGREEMENT: "have a person transcribe some, or raise --max-wer",
+    Reason.LOW_CONFIDENCE: "have a person transcribe some, or lower --min-confidence",
+    Reason.HELD_OUT_SPEAKER: "nothing: a model would be judged by speakers whom it has heard",
 }
 """What a person can do about each reason."""
 

@@ -18,6 +18,7 @@ from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.captures import capture_commands
 from voxline.pipelines.cli.captures import watch as watch_command
 from voxline.pipelines.cli.config import config_commands
+from voxline.pipelines.cli.drafts import draft_transcripts
 from voxline.pipelines.cli.history import add_history_commands
 from voxline.pipelines.cli.options import (
     Assignments,
@@ -55,7 +56,7 @@ app = CommandGroup(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-corpus = CommandGroup(help="Generate a corpus to try things with.", no_args_is_help=True)
+corpus = CommandGroup(help="Generate a corpus to try things with; draft transcripts.", no_args_is_help=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -310,6 +311,8 @@ def demo_corpus(
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
         generate(folder, corpus_settings(apply_assignments({}, set_ or [])[0], "--set"))
 
+
+corpus.command("label")(draft_transcripts)
 
 # `voxline --help` lists single commands, then groups, each in this order.
 app.add_typer(corpus, name="corpus")

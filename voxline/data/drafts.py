@@ -16,6 +16,11 @@ DRAFTED_BY = "drafted_by"
 """The key that makes a draft of a line."""
 AGREEMENT = "draft_agreement"
 CONFIDENCE = "draft_confidence"
+CORPUS = "pseudo"
+"""Name of the corpus of drafts (`corpus.pseudo`), which is in front of their ids."""
+DRAFTS_FOLDER = "drafting"
+DRAFTS_SUFFIX = ".drafts"
+"""Of a corpus of drafts: what models heard of each recording, whether it was kept or not, in files of lines."""
 
 
 def is_draft(extra: Mapping[str, Any]) -> bool:

@@ -5,7 +5,8 @@ A folder or a bucket URI holds them, each as two objects; a clip without the sec
   <model>/<version>/<day>/<id>.flac   what the model heard: mono, 16 bits, its sample rate; nothing else of the file
   <model>/<version>/<day>/<id>.json   a `CapturedClip`
 
-A corpus of labeled clips is a folder of its own, with a manifest (`labels`). Expiry and erasure take either.
+A corpus of labeled clips, or of drafts, is a folder of its own, with a manifest (`labeling`, `drafting`). Expiry and
+erasure take each.
 
 The day is the one, in UTC, at whose start the clips expire, so that a whole folder expires at once. An id is random and
 says nothing of the caller. A clip without a pseudonym is a speaker of its own (`CapturedClip.person`), so that a purge
@@ -24,8 +25,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from voxline.data.drafts import DRAFTS_FOLDER, DRAFTS_SUFFIX, is_draft
 from voxline.data.json_codec import encode_json, parse_json, parse_line
-from voxline.data.manifest import MANIFEST_FILE
+from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE
 from voxline.errors import SettingsError, WorkError
 from voxline.registry.journal import format_utc
 from voxline.store.files import ABANDONED_SECONDS, remove_unfinished
@@ -259,7 +261,7 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
     """The URIs of recordings and records of what there is of a speaker, by pseudonym or by the id of a clip.
 
     Args:
-      location: captures, or a corpus of labeled clips.
+      location: captures, or a corpus of labeled clips or of drafts.
 
     A damaged record belongs to the speaker that can still be read in it; one in which none can is named and left out.
     """
@@ -305,7 +307,7 @@ def expire_recordings(location: Path | str, day: str = "") -> int:
         return CaptureStore(location).expire(limit)
 
     with changing(store):
-        count = _delete_matching(store, lambda line: _expiry_of(line, store) <= limit)
+        count = _delete_matching(store, lambda line: _is_captured(line) and _expiry_of(line, store) <= limit)
         _delete_unnamed(store)
     return count
 
@@ -351,9 +353,14 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
     names = []
 
     # Lines of a corpus, then objects of captures; a location has one or the other.
+    others: set[str] = set()
     for line in _lines(store)[0]:
-        if _is_captured(line) and is_wanted(line):
-            names.append(str(PurePosixPath(line["audio_filepath"])))
+        if _is_ours_to_delete(line) and is_wanted(line):
+            names.append(_audio_of(line))
+        else:
+            others.add(_audio_of(line))
+    names = [name for name in dict.fromkeys(names) if name not in others]  # parts of a recording may be of several
+    names += _drafts_of(store, is_wanted)
 
     # Audio without a record counts too: its writer may have been killed.
     stored = {info.name for info in store.list() if _is_ours(info)}
@@ -382,13 +389,34 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
     for name in names:
         store.delete(name)
 
-    remaining = [line for line in lines if not (_is_captured(line) and is_wanted(line))]
+    _delete_rejects(store, is_wanted)
+    remaining = [line for line in lines if not (_is_ours_to_delete(line) and is_wanted(line))]
     if len(remaining) < len(lines):
         # Tasks repeat the texts of all lines, so they go as a whole.
         store.delete(TASKS_JSON)
         # Last: a killed erasure finds the lines again.
         store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in remaining).encode(), if_version=version)
     return len(lines) - len(remaining) + sum(name.endswith(RECORD_SUFFIX) for name in names)
+
+
+def _drafts_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
+    """The groups of a corpus of drafts in which somebody was heard, whether the draft was kept or not."""
+    groups = sorted(info.name for info in store.list(f"{DRAFTS_FOLDER}/") if info.name.endswith(DRAFTS_SUFFIX))
+    return [name for name in groups if any(map(is_wanted, map(parse_json, store.read(name).splitlines())))]
+
+
+def _delete_rejects(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Deletes the lines about somebody in what a corpus of drafts has left out."""
+    if not any(True for _ in store.list(f"{DRAFTS_FOLDER}/")):
+        return
+    try:
+        data, version = store.read_with_version(REJECTS_FILE)
+    except FileNotFoundError:
+        return
+    lines = data.splitlines(keepends=True)
+    remaining = [line for line in lines if not is_wanted(parse_json(line))]
+    if len(remaining) < len(lines):
+        store.write(REJECTS_FILE, b"".join(remaining), if_version=version)
 
 
 def _delete_unnamed(store: ObjectStore) -> None:
@@ -417,8 +445,20 @@ def _expiry_of(line: dict[str, Any], store: ObjectStore) -> str:
 
 
 def _is_captured(line: dict[str, Any]) -> bool:
-    """Returns whether a line of a manifest is ours to delete: a publisher's corpus is never changed."""
+    """Returns whether a line of a manifest is of a captured clip, which expires."""
     return "consent" in line and "expires" in line
+
+
+def _is_ours_to_delete(line: dict[str, Any]) -> bool:
+    """Returns whether a line is of a clip or a draft, whose audio `captures` or `corpus label` has put beside it.
+
+    A publisher's corpus is never changed.
+    """
+    return _is_captured(line) or (is_draft(line) and _audio_of(line).startswith(f"{AUDIO_FOLDER}/"))
+
+
+def _audio_of(line: dict[str, Any]) -> str:
+    return str(PurePosixPath(line["audio_filepath"]))
 
 
 def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:

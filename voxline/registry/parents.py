@@ -305,7 +305,7 @@ def _open_version(versions: Registry, version: int) -> Parent:
 def _open_folder(folder: Path, location: str) -> Parent:
     info = read_model_info(folder)
     list_file = folder / TRAINED_ON
-    version = _version_of(folder)
+    version = published_version(folder)
     root, _, last = location.rstrip("/").rpartition("/")
 
     # A pinned location names the version itself, not the alias that led to it.
@@ -326,7 +326,8 @@ def _open_folder(folder: Path, location: str) -> Parent:
     )
 
 
-def _version_of(folder: Path) -> int | None:
+def published_version(folder: Path) -> int | None:
+    """The number of a version of a registry; None of a model that is none."""
     try:
         return RegistryEvent.of(read_json(folder / VERSION_FILE)).version
     except (OSError, ValueError, TypeError, AttributeError):
