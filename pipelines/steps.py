@@ -197,7 +197,7 @@ _STEPS = (
         image="model",
         # A preempted training resumes from its checkpoint, so it may be tried again more often than other steps.
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
-        copies={"name": "model"},
+        copies={"name": "model", "probe": "evaluate.probe"},
         takes_hours=True,
         models=("start.model", "export.vocoder", "voice", "sharpen.recognizer"),
     ),

@@ -4,7 +4,6 @@ A public model is measured on the same test split and on dev, so that a training
 judged by is not known, so a person names a corpus, the probe, that shows what the new model has forgotten.
 """
 
-import collections
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,11 @@ from voxline.components.evaluate.champion import ModelVersion, version_of
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements, bootstrap_of, measure_beside
 from voxline.components.evaluate.parent_test import trained_recordings
 from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.components.probe import read_probe
 from voxline.components.untouched_parent import MODEL, find_untouched_parent
 from voxline.data.manifest import Utterance, fingerprint_utterances, read_manifest
 from voxline.data.recordings import PCM_HASH
-from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.families.family import EvaluateFamily
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import model_digest, read_model_info
@@ -196,22 +196,7 @@ def _read_probe(model: Path, manifest: Path, location: str) -> tuple[list[Uttera
     Raises:
       SettingsError: it cannot be read, or is empty.
     """
-    try:
-        listed = read_manifest(location)
-    except TransientError:
-        raise
-    except WorkError as error:
-        raise SettingsError(
-            f"evaluate: 'probe' is {location!r}: {error}; a manifest of recordings, or convert's folder, is accepted"
-        ) from None
-    listed = [utterance for utterance in listed if utterance.split == "test"] or listed
-    if not listed:
-        raise SettingsError(f"evaluate: 'probe' is {location!r}, and its manifest has no utterance")
-    ((most, times),) = collections.Counter(utterance.id for utterance in listed).most_common(1)
-    if times > 1:
-        raise SettingsError(
-            f"evaluate: 'probe' is {location!r}, and its id {most} appears {times} times; make it unique"
-        )
+    listed = read_probe(location)
 
     # The same recording under any name: by its source, by its samples, or by id and text. Of those before today, and
     # of its ancestors, the source is known.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.components.probe import check_probe
 from voxline.components.untouched_parent import export_untouched_parent
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -56,11 +57,14 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
 
     Raises:
       WorkError: the dataset is damaged or has changed, or too many utterances or steps are unusable.
-      SettingsError: the model to start from does not exist, or does not fit.
+      SettingsError: the model to start from does not exist, or does not fit; or the probe cannot be measured.
     """
     read = Dataset.read(dataset)
     check_input(read.folder)
     family = find_family(settings.family)
+
+    if settings.probe:
+        check_probe(settings.probe, read.alphabet, read.features.sample_rate)
 
     # Checked before the training: a stage that cannot work must fail now, and not hours later.
     stages = family.post_training(settings, registry, read)

@@ -18,6 +18,7 @@ from voxline.pipelines.graphs import check_pipeline, pipeline_names, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.registry.registry import Registry
 from voxline.settings import Settings, merge
+from voxline.text.alphabet import Alphabet
 from voxline.training.settings import TrainSettings
 
 
@@ -61,6 +62,10 @@ class TrainingRunConfig(RunConfig):
 
     def check_inputs(self) -> None:
         self.family().check_inputs(self)
+        if self.evaluate.probe:
+            from voxline.components.probe import check_probe  # it reads manifests, which most commands do not
+
+            check_probe(self.evaluate.probe, Alphabet.from_name(self.convert.alphabet), self.convert.sample_rate)
 
     def check_registry(self) -> None:
         for setting, name, family in self.family().models_in_service(self):

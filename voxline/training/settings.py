@@ -162,7 +162,7 @@ class TrainSettings(Settings):
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
     ALWAYS_IN_KEY = ("family",)
-    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute", "fit_memory"})
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute", "fit_memory", "probe"})
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
@@ -295,6 +295,10 @@ class TrainSettings(Settings):
     start: StartSettings = pydantic.Field(StartSettings(), description="warm start: weights of an earlier model")
     seed: int = pydantic.Field(
         1, ge=0, lt=2**31, description="seed of initial weights, order, augmentation and dropout"
+    )
+    probe: str = pydantic.Field(
+        "",
+        description="corpus that evaluate measures (follows from evaluate.probe); it is checked before training",
     )
     workers: WorkersSettings = pydantic.Field(
         WorkersSettings(),
