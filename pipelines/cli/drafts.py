@@ -63,7 +63,9 @@ def draft_transcripts(
     from voxline.pipelines.cli.transcription import EXTENSIONS
     from voxline.registry.models import find_model
 
+    # TensorFlow's notes on missing GPUs say nothing here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # A model in a bucket is downloaded here, before the first recording is read.
     other = second if second in (NOISE, DECODING) else str(find_model(second))
     settings = DraftSettings(other, max_wer, min_confidence, noise_db, max_seconds, speakers_by_folder)
     with exit_on_signal("the same command resumes"), contextlib.ExitStack() as stack:
@@ -74,11 +76,11 @@ def draft_transcripts(
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(counts), ensure_ascii=False))
         return
-    typer.echo(
-        f"{output}: {counts.kept:,} drafts by {counts.drafted_by}, {counts.seconds / 3600:,.2f} h; {counts.left_out:,} "
-        "recordings left out (rejects.jsonl)"
-    )
+
+    # What was left out matters as much as what was not.
+    drafts = f"{counts.drafts:,} drafts by {counts.drafted_by}, {counts.seconds / 3600:,.2f} h"
+    typer.echo(f"{output}: {drafts}; {counts.rejects:,} recordings left out (rejects.jsonl)")
     for line in counts.reasons:
         typer.echo(f"  {line}")
-    if counts.kept:
+    if counts.drafts:
         typer.echo(f"To train on them too: --set corpus.pseudo.uri={output}")

@@ -65,7 +65,7 @@ def test_a_draft_is_kept_where_two_models_agree_and_marked(
     calls: Path, models: tuple[Path, Path], tmp_path: Path
 ) -> None:
     counts = draft(calls, models, tmp_path / "drafts")
-    assert (counts.kept, counts.left_out, counts.drafted) == (3, 2, 5)
+    assert (counts.drafts, counts.rejects, counts.new) == (3, 2, 5)
     assert counts.drafted_by == f"asr ({model_digest(models[0])[:12]})"
 
     kept = {line.id: line for line in read_manifest(tmp_path / "drafts")}
@@ -98,12 +98,12 @@ def test_a_draft_is_kept_where_two_models_agree_and_marked(
 def test_other_bounds_hear_nothing_again(calls: Path, models: tuple[Path, Path], tmp_path: Path) -> None:
     draft(calls, models, tmp_path / "drafts")
     looser = draft(calls, models, tmp_path / "drafts", max_wer=0.5)
-    assert (looser.kept, looser.left_out, looser.drafted) == (4, 1, 0)
+    assert (looser.drafts, looser.rejects, looser.new) == (4, 1, 0)
     assert {line.id: line.extra[AGREEMENT] for line in read_manifest(tmp_path / "drafts")}["bo/0"] == 0.5
 
     # What is not kept any more is gone, and again with its reason.
     strict = draft(calls, models, tmp_path / "drafts", min_confidence=0.99)
-    assert (strict.kept, strict.left_out) == (0, 5)
+    assert (strict.drafts, strict.rejects) == (0, 5)
     reasons = [str(reject.reason) for reject in read_rejects(tmp_path / "drafts")]
     assert sorted(reasons) == ["disagreement"] * 2 + ["low_confidence"] * 3
     assert not list((tmp_path / "drafts" / "audio").iterdir())
@@ -114,7 +114,7 @@ def test_further_recordings_are_heard_alone(calls: Path, models: tuple[Path, Pat
     soundfile.write(calls / "ada" / "new.wav", recordings([["four"]], 9)[0], RATE)
     soundfile.write(calls / "ada" / "1.wav", recordings([["eight"]], 9)[0], RATE)  # another one in its place
     again = draft(calls, models, tmp_path / "drafts")
-    assert (again.kept, again.drafted) == (4, 2)
+    assert (again.drafts, again.new) == (4, 2)
     kept = {line.id: line for line in read_manifest(tmp_path / "drafts")}
     assert (kept["ada/1"].text, kept["ada/new"].text) == ("eight", "four")
     assert Path(kept["ada/1"].audio_filepath).read_bytes() == (calls / "ada" / "1.wav").read_bytes()
@@ -125,12 +125,12 @@ def test_bad_recordings_are_left_out_and_hide_no_other(calls: Path, models: tupl
     soundfile.write(calls / "bo" / "silent.wav", np.zeros(RATE), RATE)
     soundfile.write(calls / "bo" / "long.wav", render_words(["one"] * 40), RATE)
     counts = draft(calls, models, tmp_path / "drafts", max_seconds=2)
-    assert counts.kept == 3
+    assert counts.drafts == 3
     reasons = {reject.id: str(reject.reason) for reject in read_rejects(tmp_path / "drafts")}
     assert reasons["bo/damaged"] == "unreadable"
     assert reasons["bo/silent"] == "nothing_heard"
     assert reasons["bo/long"] == "too_long"
-    assert counts.kept + counts.left_out == 8
+    assert counts.drafts + counts.rejects == 8
 
 
 def test_a_model_that_hears_something_else_in_noise_does_not_agree(
@@ -138,8 +138,8 @@ def test_a_model_that_hears_something_else_in_noise_does_not_agree(
 ) -> None:
     quiet = draft(calls, models, tmp_path / "quiet", second="noise", noise_db=80)
     loud = draft(calls, models, tmp_path / "loud", second="noise", noise_db=-10)
-    assert quiet.kept == 5
-    assert loud.kept < quiet.kept
+    assert quiet.drafts == 5
+    assert loud.drafts < quiet.drafts
 
     # The same noise each time.
     again = draft(calls, models, tmp_path / "again", second="noise", noise_db=-10)
@@ -175,8 +175,8 @@ def test_a_manifest_gives_ids_speakers_and_parts_of_recordings(models: tuple[Pat
 
     reasons = [(reject.id, str(reject.reason)) for reject in read_rejects(tmp_path / "drafts")]
     assert {("c", "disagreement"), ("d", "transcribed"), ("a", "duplicate_id"), ("gone", "missing_file")} <= {*reasons}
-    assert counts.kept + counts.left_out == len(lines) + 1
-    assert len(reasons) == counts.left_out
+    assert counts.drafts + counts.rejects == len(lines) + 1
+    assert len(reasons) == counts.rejects
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -202,7 +202,7 @@ def test_a_killed_run_loses_one_group_and_ends_alike(
     monkeypatch.setattr(drafting, "_hear_group", hear_group)
 
     resumed = draft(calls, models, tmp_path / "drafts")
-    assert resumed.drafted == 5 - 2 * (at - 1)
+    assert resumed.new == 5 - 2 * (at - 1)
     for name in ("manifest.jsonl", "rejects.jsonl", "drafting.json"):
         assert (tmp_path / "drafts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -222,7 +222,7 @@ def test_a_disk_that_fails_while_the_corpus_is_written_leaves_the_one_before(
     monkeypatch.undo()
     assert (tmp_path / "drafts" / "manifest.jsonl").read_bytes() == before
     assert all(Path(line.audio_filepath).is_file() for line in read_manifest(tmp_path / "drafts"))
-    assert draft(calls, models, tmp_path / "drafts", max_wer=0.5).kept == 4
+    assert draft(calls, models, tmp_path / "drafts", max_wer=0.5).drafts == 4
 
 
 def test_recordings_are_copied_where_a_disk_has_no_links(
@@ -356,7 +356,7 @@ def test_a_damaged_group_is_named(calls: Path, models: tuple[Path, Path], tmp_pa
     with pytest.raises(Exception, match=r"00000001\.drafts:5: damaged .*delete this file and start again"):
         draft(calls, models, tmp_path / "drafts")
     group.unlink()
-    assert draft(calls, models, tmp_path / "drafts").kept == 3
+    assert draft(calls, models, tmp_path / "drafts").drafts == 3
 
 
 def test_the_command_drafts_and_says_what_it_left_out(calls: Path, models: tuple[Path, Path], tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_the_command_drafts_and_says_what_it_left_out(calls: Path, models: tuple
     assert f"--set corpus.pseudo.uri={tmp_path / 'drafts'}" in ended.output
 
     as_json = CliRunner().invoke(app, [*words, "--max-wer", "0.5", "--json"])
-    assert json.loads(as_json.stdout)["kept"] == 4
+    assert json.loads(as_json.stdout)["drafts"] == 4
     refused = CliRunner().invoke(app, [*words, "--max-wer", "2"])
     assert isinstance(refused.exception, SettingsError)
 
@@ -398,4 +398,4 @@ def test_the_command_resumes_when_it_was_killed(models: tuple[Path, Path], tmp_p
     assert "of 900 recordings" in ended.stdout
     assert {name: data for name, data in files_of(groups).items() if name in kept} == kept
     done = json.loads((tmp_path / "drafts" / "drafting.json").read_text())
-    assert done["kept"] + sum(done["left_out"].values()) == 900
+    assert done["drafts"] + sum(done["rejects"].values()) == 900

@@ -1,4 +1,4 @@
-"""Transcripts that models draft of recordings without one, as a corpus to train on: what `voxline corpus label` does.
+"""Drafts transcripts of recordings without one, as a corpus to train on: `voxline corpus label` does.
 
 Each recording is heard twice: by two models, or by one in two ways. A draft is kept where both agree (word error rate
 between them; Chen et al. 2020, arXiv 2005.09267, compare two decodings so). What one model gets wrong another one, or
@@ -69,7 +69,7 @@ _LeftOut = tuple[Reject, dict[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class DraftSettings:
-    """What is drafted, and which drafts are kept.
+    """The second hearing of a recording, and the bounds of drafts that are kept.
 
     Attributes:
       second: `NOISE`, `DECODING`, or the folder of another model.
@@ -90,20 +90,20 @@ class DraftSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DraftCounts:
-    """What a corpus of drafts has.
+    """Counts of a corpus of drafts.
 
     Attributes:
-      kept, left_out: recordings.
-      seconds: of those that were kept.
-      drafted: recordings that this run heard; the others were heard before.
+      drafts, rejects: recordings that are in the corpus, and that were left out.
+      seconds: of the drafts.
+      new: recordings that this run heard; all else was heard before.
       drafted_by: the first model.
       reasons: lines about what was left out, the most frequent reason first.
     """
 
-    kept: int
-    left_out: int
+    drafts: int
+    rejects: int
     seconds: float
-    drafted: int
+    new: int
     drafted_by: str
     reasons: list[str]
 
@@ -120,7 +120,7 @@ class _Recording:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def about(self) -> dict[str, str]:
+    def person(self) -> dict[str, str]:
         """The speaker, and what a captured clip has of its expiry."""
         return {
             "speaker": self.speaker,
@@ -157,6 +157,8 @@ def draft_corpus(
       PreconditionError: a purge erased drafts meanwhile.
     """
     _check(settings)
+
+    # Bad lines are rejects from here on: `in = drafts + rejects` holds.
     rejects: list[_LeftOut] = []
     recordings = _list_recordings(audio, extensions, settings.speakers_by_folder, corpus, rejects)
     first, second, key = _describe_models(model, settings)
@@ -165,20 +167,20 @@ def draft_corpus(
     with exclusive_lock(groups):  # made if it is absent; two runs would hear everything twice
         _check_folder(corpus, key, first, second)
         remove_unfinished(groups, older_than=0)
-        heard = _read_groups(groups)
+        hearings = _read_groups(groups)
         keys = {recording.id: recording.key for recording in recordings}
-        pending = [recording for recording in recordings if keys[recording.id] not in heard]
+        pending = [recording for recording in recordings if keys[recording.id] not in hearings]
         if pending:
             print_status(f"label: {first} hears {len(pending):,} of {len(recordings):,} recordings, {second} again")
             _hear(pending, keys, model, settings, groups)
 
         with changing(open_store(corpus)):  # a purge finds all of it, or nothing
-            heard = _read_groups(groups)
-            if lost := [recording.id for recording in recordings if keys[recording.id] not in heard]:
+            hearings = _read_groups(groups)
+            if lost := [recording.id for recording in recordings if keys[recording.id] not in hearings]:
                 raise PreconditionError(
                     f"{corpus}: {len(lost):,} drafts were erased meanwhile, such as that of {lost[0]}; start again"
                 )
-            return _write(recordings, keys, heard, rejects, corpus, first, second, settings, len(pending))
+            return _write(recordings, keys, hearings, rejects, corpus, first, second, settings, len(pending))
 
 
 def _check(settings: DraftSettings) -> None:
@@ -197,7 +199,7 @@ def model_label(folder: Path) -> str:
 
 
 def _describe_models(model: Path, settings: DraftSettings) -> tuple[str, str, str]:
-    """What hears first and second, in words, and the hash of what decides what they hear."""
+    """Names the first and the second hearing in words; the third is the hash of what decides them."""
     first = model_label(model)
     if settings.second == NOISE:
         second = f"itself in noise at {settings.noise_db:g} dB"
@@ -215,6 +217,7 @@ def _describe_models(model: Path, settings: DraftSettings) -> tuple[str, str, st
 
 def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
     """Refuses a folder with something else in it; notes in a new one what is drafted."""
+    # The settings come before the first group, so that groups of two models never mix.
     file = corpus / DRAFTS_FOLDER / SETTINGS_FILE
     if not file.is_file():
         if (corpus / MANIFEST_FILE).exists():
@@ -242,11 +245,12 @@ def _list_recordings(
     else:
         listed = _of_folder(audio, extensions, speakers_by_folder, corpus)
 
+    # An id names an utterance; the first recording keeps it.
     recordings: dict[str, _Recording] = {}
     for recording in listed:
         if recording.id in recordings:
             fault = f"{recording.file}: an earlier one has this id"
-            rejects.append((Reject(recording.id, Reason.DUPLICATE_ID, fault), recording.about))
+            rejects.append((Reject(recording.id, Reason.DUPLICATE_ID, fault), recording.person))
         else:
             recordings[recording.id] = recording
     if not recordings and not rejects:
@@ -258,6 +262,7 @@ def _list_recordings(
 
 
 def _of_folder(audio: Path, extensions: Sequence[str], speakers_by_folder: bool, corpus: Path) -> Iterator[_Recording]:
+    # The id is the path without its extension, unless two recordings differ in nothing else.
     files = sorted(file for file in audio.rglob("*") if file.suffix.lower() in extensions and file.is_file())
     names = Counter(file.relative_to(audio).with_suffix("").as_posix() for file in files)
     for file in files:
@@ -278,9 +283,14 @@ def _of_manifest(manifest: Path, rejects: list[_LeftOut]) -> Iterator[_Recording
             values = parse_json(line)
             if not isinstance(values, dict):
                 raise TypeError("a mapping is accepted")
-            path, text = values.pop("audio_filepath"), values.pop("text", None) or ""
-            id, speaker = str(values.pop("id", None) or Path(path).stem), str(values.pop("speaker", None) or "")
-            offset, duration = values.pop("offset", None) or 0.0, values.pop("duration", None)
+
+            # Only the recording must be named; all else may be absent or null.
+            path = values.pop("audio_filepath")
+            text = values.pop("text", None) or ""
+            id = str(values.pop("id", None) or Path(path).stem)
+            speaker = str(values.pop("speaker", None) or "")
+            offset = values.pop("offset", None) or 0.0
+            duration = values.pop("duration", None)
             if not is_seconds(offset) or not (duration is None or is_seconds(duration)):
                 raise TypeError("offset and duration are seconds from 0 on")
             if not isinstance(text, str):
@@ -293,8 +303,8 @@ def _of_manifest(manifest: Path, rejects: list[_LeftOut]) -> Iterator[_Recording
         if text.strip() and text != values.get("hypothesis") and not is_draft(values):
             rejects.append((Reject(id, Reason.TRANSCRIBED, f"{where}: it has a text"), {"speaker": speaker}))
             continue
-        kept = {key: value for key, value in values.items() if key not in _NOT_KEPT}
-        yield _Recording(id, Path(absolute_path(folder, path)), float(offset), duration, speaker, kept)
+        extra = {key: value for key, value in values.items() if key not in _NOT_KEPT}
+        yield _Recording(id, Path(absolute_path(folder, path)), float(offset), duration, speaker, extra)
 
 
 def _hear(
@@ -307,6 +317,7 @@ def _hear(
         first, second = _load(model, settings)
         number = max((int(file.stem) for file in groups.glob(f"*{DRAFTS_SUFFIX}")), default=0)
 
+        # Both models hear a group at a time; a recording that cannot be read is part of it, and hides no other.
         group: list[tuple[_Recording, Waveform]] = []
         lines: list[dict[str, Any]] = []
         seconds = 0.0
@@ -321,6 +332,7 @@ def _hear(
 
             full = seconds >= GROUP_SECONDS or len(group) + len(lines) >= GROUP_RECORDINGS
             if full or position == len(pending):
+                # Whole or not at all: the next run takes up behind the last group.
                 lines += _hear_group(group, keys, first, second, settings)
                 number += 1
                 with (
@@ -329,7 +341,9 @@ def _hear(
                 ):
                     file.writelines(encode_json(line) + "\n" for line in lines)
                 progress.advance(len(lines))
-                group, lines, seconds = [], [], 0.0
+                group = []
+                lines = []
+                seconds = 0.0
 
 
 def _load(model: Path, settings: DraftSettings) -> tuple[Recognizer, Recognizer]:
@@ -359,16 +373,18 @@ def _hear_group(
 
     if not group:
         return []
+
+    # float32 [samples] each, at the rate of the first model
     waveforms = [waveform for _, waveform in group]
     drafts = first.recognize_waveforms(waveforms)
     if settings.second == NOISE:
         again = [_in_noise(waveform, recording.id, settings.noise_db) for recording, waveform in group]
     else:
         again = [np.clip(resample(waveform, first.sample_rate, second.sample_rate), -1, 1) for waveform in waveforms]
-    others = second.recognize_waveforms(again)
+    repeated = second.recognize_waveforms(again)
     return [
         {**_line(recording, keys), **_compare(draft, other)}
-        for (recording, _), draft, other in zip(group, drafts, others, strict=True)
+        for (recording, _), draft, other in zip(group, drafts, repeated, strict=True)
     ]
 
 
@@ -381,7 +397,7 @@ def _in_noise(waveform: "Waveform", id: str, noise_db: float) -> "Waveform":
 
 
 def _line(recording: _Recording, keys: dict[str, str]) -> dict[str, Any]:
-    return {"id": recording.id, **recording.about, "key": keys[recording.id]}
+    return {"id": recording.id, **recording.person, "key": keys[recording.id]}
 
 
 def _compare(draft: "Transcript", other: "Transcript") -> dict[str, Any]:
@@ -404,6 +420,7 @@ def word_error_rate_between(first: str, second: str) -> float:
 
 
 def _words(text: str) -> str:
+    # Chinese and Japanese have no spaces: a character counts as a word.
     parts = []
     for character in unicodedata.normalize("NFC", text).casefold():
         if "\u3040" <= character <= "\u30ff" or "\u3400" <= character <= "\u9fff":
@@ -414,28 +431,28 @@ def _words(text: str) -> str:
 
 
 def _read_groups(groups: Path) -> dict[str, dict[str, Any]]:
-    """What was heard, by the key of the recording."""
-    heard: dict[str, dict[str, Any]] = {}
+    """Reads what was heard, by the key of the recording."""
+    hearings: dict[str, dict[str, Any]] = {}
     for file in sorted(groups.glob(f"*{DRAFTS_SUFFIX}")):
         for number, line in iter_lines(file):
             try:
                 values = parse_json(line)
-                heard[values["key"]] = values
+                hearings[values["key"]] = values
             except (ValueError, KeyError, TypeError) as error:
                 raise WorkError(f"{file}:{number}: damaged ({error}); delete this file and start again") from None
-    return heard
+    return hearings
 
 
 def _write(
     recordings: Sequence[_Recording],
     keys: dict[str, str],
-    heard: dict[str, dict[str, Any]],
+    hearings: dict[str, dict[str, Any]],
     rejects: Iterable[_LeftOut],
     corpus: Path,
     first: str,
     second: str,
     settings: DraftSettings,
-    drafted: int,
+    new: int,
 ) -> DraftCounts:
     """Writes the corpus of what was heard: recordings, rejects, the manifest and, last, the marker."""
     left_out = list(rejects)
@@ -443,30 +460,32 @@ def _write(
     audio: set[str] = set()
     (corpus / AUDIO_FOLDER).mkdir(exist_ok=True)
     for recording in recordings:
-        values = heard[keys[recording.id]]
-        if reject := _judge(recording.id, values, settings):
-            left_out.append((reject, recording.about))
+        hearing = hearings[keys[recording.id]]
+        if reject := _judge(recording.id, hearing, settings):
+            left_out.append((reject, recording.person))
             continue
         name = _link(recording, corpus / AUDIO_FOLDER)
         audio.add(name)
-        marks = {DRAFTED_BY: first, AGREEMENT: values["agreement"], CONFIDENCE: values["confidence"]}
+        marks = {DRAFTED_BY: first, AGREEMENT: hearing["agreement"], CONFIDENCE: hearing["confidence"]}
         path = str((corpus / AUDIO_FOLDER / name).absolute())
-        duration = recording.duration or values["seconds"]
+        duration = recording.duration or hearing["seconds"]
         lines.append(
             Utterance(
-                recording.id, path, duration, values["draft"], recording.speaker, "train", offset=recording.offset,
+                recording.id, path, duration, hearing["draft"], recording.speaker, "train", offset=recording.offset,
                 extra={**recording.extra, **{name: value for name, value in marks.items() if value is not None}},
             )
         )  # fmt: skip
 
+    # What the manifest names is there before it, and what it no longer names goes after it.
     with atomic_write(corpus / REJECTS_FILE, "w") as file:
-        for reject, about in left_out:
-            file.write(encode_json({**reject.as_line(), **about}) + "\n")
+        for reject, person in left_out:
+            file.write(encode_json({**reject.as_line(), **person}) + "\n")
     write_manifest(corpus / MANIFEST_FILE, lines)
-    for path in (corpus / AUDIO_FOLDER).iterdir():
-        if path.name not in audio:  # of an earlier run with other bounds
-            path.unlink(missing_ok=True)
+    for copy in (corpus / AUDIO_FOLDER).iterdir():
+        if copy.name not in audio:  # of an earlier run with other bounds
+            copy.unlink(missing_ok=True)
 
+    # The marker comes last.
     seconds = sum(line.duration for line in lines)
     reasons = [reject for reject, _ in left_out]
     described = {
@@ -474,26 +493,29 @@ def _write(
         "second": second,
         "max_wer": settings.max_wer,
         "min_confidence": settings.min_confidence,
-        "kept": len(lines),
+        "drafts": len(lines),
         "seconds": round(seconds, 3),
-        "left_out": dict(Counter(str(reject.reason) for reject in reasons)),
+        "rejects": dict(Counter(str(reject.reason) for reject in reasons)),
     }
     write_json(corpus / MARKER, described)
     shown = format_rejects(summarize_rejects(reasons))
-    return DraftCounts(len(lines), len(left_out), seconds, drafted, first, shown)
+    return DraftCounts(len(lines), len(left_out), seconds, new, first, shown)
 
 
-def _judge(id: str, heard: dict[str, Any], settings: DraftSettings) -> Reject | None:
+def _judge(id: str, hearing: dict[str, Any], settings: DraftSettings) -> Reject | None:
     """The reason for which a draft is left out; None of one to keep."""
-    if "reason" in heard:
-        return Reject(id, Reason(heard["reason"]), heard["detail"])
-    if heard["note"] or not heard["draft"].strip():
-        return Reject(id, Reason.NOTHING_HEARD, heard["note"] or f"an empty draft; the second is {heard['second']!r}")
-    if heard["agreement"] > settings.max_wer:
-        differ = f"{heard['draft']!r} and {heard['second']!r}: {heard['agreement']:.0%} of the words differ"
+    # Faults of the recording first: they have no draft.
+    if "reason" in hearing:
+        return Reject(id, Reason(hearing["reason"]), hearing["detail"])
+    if hearing["note"] or not hearing["draft"].strip():
+        return Reject(
+            id, Reason.NOTHING_HEARD, hearing["note"] or f"an empty draft; the second is {hearing['second']!r}"
+        )
+    if hearing["agreement"] > settings.max_wer:
+        differ = f"{hearing['draft']!r} and {hearing['second']!r}: {hearing['agreement']:.0%} of the words differ"
         return Reject(id, Reason.DISAGREEMENT, f"{differ}, at most {settings.max_wer:.0%} are accepted")
-    if (heard["confidence"] or 0.0) < settings.min_confidence:
-        confidence = f"{heard['draft']!r} with a confidence of {heard['confidence'] or 0.0:.2f}"
+    if (hearing["confidence"] or 0.0) < settings.min_confidence:
+        confidence = f"{hearing['draft']!r} with a confidence of {hearing['confidence'] or 0.0:.2f}"
         return Reject(id, Reason.LOW_CONFIDENCE, f"{confidence}, at least {settings.min_confidence:g} is accepted")
     return None
 
@@ -507,6 +529,7 @@ def _link(recording: _Recording, folder: Path) -> str:
     with contextlib.suppress(OSError):
         if target.samefile(recording.file):
             return name
+    # By rename, so that a line never names half a file.
     unfinished = folder / f".{name}.part"
     unfinished.unlink(missing_ok=True)
     try:
