@@ -360,6 +360,9 @@ def import_checkpoint(
         str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
     ] = "",
     language: Annotated[str, typer.Option(help="Of a Whisper of several languages, such as en.")] = "",
+    onnx: Annotated[
+        str, typer.Option(help="ONNX graphs beside the SavedModel: none, float32 or int8, as train.export.onnx.")
+    ] = "none",
     alphabet: Annotated[
         Path | None, typer.Option(parser=machine_path, metavar="FILE", help="DeepSpeech's data/alphabet.txt.")
     ] = None,
@@ -388,7 +391,7 @@ def import_checkpoint(
     if is_hub_location(model) or registry or name:
         if not registry or not name:
             raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
-        lines, passed = import_public_model(model, registry, name, test=test, store=store, language=language)
+        lines, passed = import_public_model(model, registry, name, test=test, store=store, language=language, onnx=onnx)
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 

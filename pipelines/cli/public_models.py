@@ -28,7 +28,14 @@ FAMILY = "asr"
 
 
 def import_public_model(
-    location: str, registry: str, name: str, *, test: str = "", store: str = "", language: str = ""
+    location: str,
+    registry: str,
+    name: str,
+    *,
+    test: str = "",
+    store: str = "",
+    language: str = "",
+    onnx: str = "none",
 ) -> tuple[list[str], bool]:
     """Exports a public model, and publishes it: judged into production, or as a candidate that was not judged.
 
@@ -38,6 +45,7 @@ def import_public_model(
       test: manifest whose test split judges it; empty: it is not judged.
       store: keeps the evaluation; empty: nothing but the registry does.
       language: of a Whisper of several, such as "en".
+      onnx: graphs beside the SavedModel, as `train.export.onnx` has it.
 
     Returns:
       Lines for a person, and whether the model is in the registry now.
@@ -57,7 +65,7 @@ def import_public_model(
         model = Path(scratch) / "model"
         prompt = {"prompt": {"language": language, "task": "transcribe"}} if language else {}
         form = {"head": "decoder", **prompt} if parent.info.kind == ATTENTION else {}
-        if not family.export_published(parent, model, form, name):
+        if not family.export_published(parent, model, form, name, onnx):
             raise SettingsError(
                 f"{parent.label} cannot transcribe as it comes: it has neither an output layer of symbols nor a "
                 "decoder with a tokenizer.json; tune it (train.start.model), or import another model"

@@ -190,13 +190,16 @@ class Family(abc.ABC):
         """
         return {}
 
-    def export_published(self, parent: Parent, folder: Path, form: Mapping[str, Any], name: str = "") -> bool:
+    def export_published(
+        self, parent: Parent, folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+    ) -> bool:
         """Exports a public model as it comes; returns False, and writes nothing, if it cannot work alone.
 
         Args:
           parent: as `public_parent` opened it.
           form: as `published_form` gave it.
           name: of the model; empty: the default.
+          onnx: graphs beside it, none, float32 or int8.
 
         Raises:
           SettingsError: the form does not fit the model.

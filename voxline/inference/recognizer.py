@@ -79,8 +79,7 @@ class Recognizer:
 
     Raises:
       WorkError: the model is damaged, of another family, or lacks the signature.
-      SettingsError: a hot word cannot be spelled in the model's alphabet; or a model with a decoder is to use hot words
-        or ONNX Runtime.
+      SettingsError: a hot word cannot be spelled in the model's alphabet; or a model with a decoder is given hot words.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Recognizer:
 
         self.engine = choose_engine(self.folder, engine)
         self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
-        if self.engine == "onnx":
+        if self.engine == "onnx" and self._decoder is None:
             self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.info.alphabet, threads)
         elif self._decoder is None:
             self._model, signatures = load_saved_model(self.folder, SIGNATURES)
@@ -377,11 +376,8 @@ class Recognizer:
     def _make_decoder(self, hot_words: Mapping[str, float] | None, beams: int, engine: Engine) -> TokenDecoder:
         if hot_words:
             raise needs_ctc(self.folder, "a search with hot words")
-        if choose_engine(self.folder, engine) == "onnx":
-            raise SettingsError(
-                f"{self.folder}: a model with a decoder has no ONNX graph; choose the engine tensorflow"
-            )
-        return TokenDecoder(self.folder, self.info, beams, self._n_best)
+        chosen = choose_engine(self.folder, engine)
+        return TokenDecoder(self.folder, self.info, beams, self._n_best, chosen, self._threads)
 
     def _write(self, waveforms: Sequence["Waveform"]) -> list[list[WrittenText]]:
         """The texts that the decoder writes for each waveform, the best first; of a long one, only the best."""

@@ -33,6 +33,7 @@ MODEL_PARTS = (
     "assets",
     "assets.extra",
     "model.onnx",
+    "decoder.onnx",
     "stream.onnx",
     TOKENIZER_JSON,
     TOKENIZER_MODEL,

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import ONNX_FILE, RECOGNIZER
 from voxline.inference.saved_model import exported_folder, read_model_info, require_family
+from voxline.inference.token_decoder import needs_ctc
 from voxline.store.files import new_folder
 
 TOKENS_FILE = "tokens.txt"
@@ -55,6 +57,8 @@ def _files_of(folder: Path) -> tuple[bytes, str]:
     """The graph, and the tokens."""
     info = read_model_info(folder)
     require_family(info, "asr", folder)
+    if info.kind == ATTENTION:
+        raise needs_ctc(folder, "this form of sherpa-onnx")
     if info.sample_rate != SAMPLE_RATE:
         raise SettingsError(
             f"{folder}: a model of {info.sample_rate:,} Hz; sherpa-onnx resamples to {SAMPLE_RATE:,} Hz for models "

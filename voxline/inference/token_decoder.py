@@ -1,4 +1,4 @@
-"""An exported recognizer with a decoder, which writes tokens: greedy or beam search within its graph.
+"""An exported recognizer with a decoder, which writes tokens: greedy or beam search by SavedModel or ONNX Runtime.
 
 It hears 30 seconds at a time; a longer recording is cut at its quietest places. Of the words no times are known, and of
 a text one confidence: the geometric mean of the probabilities of its tokens.
@@ -8,12 +8,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
 from voxline.inference.model_info import ModelInfo
+from voxline.inference.onnx_decoder import OnnxTokenSearch
 from voxline.inference.saved_model import SignatureSpec, call_signature, load_saved_model
+from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,13 +52,15 @@ class WrittenText:
 
 
 class TokenDecoder:
-    """The signatures of an exported model with a decoder.
+    """The signatures of an exported model with a decoder, or its ONNX graphs.
 
     Args:
       folder: of the exported model.
       info: its `model.json`.
       beams: texts that are followed; 1: greedy decoding.
       n_best: texts of each recording that are returned, at most as many as there are beams.
+      engine: that runs it.
+      threads: of ONNX Runtime for one batch; None: one for each core.
 
     Attributes:
       window: samples that it hears at a time.
@@ -65,13 +69,29 @@ class TokenDecoder:
       WorkError: the model is damaged.
     """
 
-    def __init__(self, folder: Path, info: ModelInfo, beams: int, n_best: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        info: ModelInfo,
+        beams: int,
+        n_best: int,
+        engine: Literal["onnx", "tensorflow"] = "tensorflow",
+        threads: int | None = None,
+    ) -> None:
         self.window = _longest(FeatureSettings.of(info.features), info.model_settings["positions"])
         self._rate = info.sample_rate
         self._folder = folder
         self._n_best = n_best
         self._beams = max(beams, n_best)
-        self._model, self._signatures = load_saved_model(folder, SIGNATURES)
+        self._graphs: OnnxTokenSearch | None = None
+        if engine == "onnx":
+            tokenizer = cast(WhisperTokenizer, info.read_tokenizer(folder))
+            network = info.model_settings
+            self._pieces = tokenizer.pieces
+            rules = SearchRules.of(tokenizer, network["tokens"])
+            self._graphs = OnnxTokenSearch(folder, rules, network["token_positions"], threads)
+        else:
+            self._model, self._signatures = load_saved_model(folder, SIGNATURES)
 
     def cut(self, waveform: "Waveform") -> list["Waveform"]:
         """The parts of a recording that are heard one after the other."""
@@ -96,6 +116,16 @@ class TokenDecoder:
         """
         import numpy as np
 
+        if self._graphs is not None:
+            return [
+                [
+                    WrittenText(
+                        _plain(b"".join(map(self._pieces.__getitem__, text.tokens))), text.mean * text.count, text.count
+                    )
+                    for text in texts[: self._n_best]
+                ]
+                for texts in self._graphs(waveforms, lengths, self._beams)
+            ]
         if self._beams == 1:
             outputs = self._call("transcribe", waveforms=waveforms, lengths=lengths)
             outputs["texts"] = outputs["text"]

@@ -158,3 +158,35 @@ class WhisperTokenizer(PublicTokenizer):
             raise ValueError("its model is not BPE")
         numbers: dict[str, int] = self._tokenizer_json.get_vocab(with_added_tokens=True)
         return numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRules:
+    """Which tokens may follow.
+
+    Attributes:
+      prompt: the tokens before a text.
+      end: the token after it.
+      penalties: float32 [vocabulary], 0 of the tokens of texts and of the end, and minus infinity of others: special
+        tokens and times.
+      first_penalties: the same for the first token, which is neither a single space nor the end.
+    """
+
+    prompt: tuple[int, ...]
+    end: int
+    penalties: Any
+    first_penalties: Any
+
+    @classmethod
+    def of(cls, tokenizer: WhisperTokenizer, tokens: int) -> "SearchRules":
+        """The rules of a model with so many tokens."""
+        import numpy as np
+
+        penalties = np.full(tokens, -np.inf, np.float32)
+        penalties[[*tokenizer.pieces, tokenizer.end]] = 0
+
+        first_penalties = penalties.copy()
+        first_penalties[tokenizer.end] = -np.inf
+        if tokenizer.blank_token is not None:
+            first_penalties[tokenizer.blank_token] = -np.inf
+        return cls(tokenizer.prompt, tokenizer.end, penalties, first_penalties)

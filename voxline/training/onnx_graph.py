@@ -56,6 +56,10 @@ class Graph:
         self._nodes.append(helper.make_node(op, names, names_of_outputs, **attributes))
         return names_of_outputs[0] if outputs == 1 else names_of_outputs
 
+    def constant(self, value: Array) -> Name:
+        """The name of an array, for several nodes that share it."""
+        return self._input(value)
+
     def _input(self, value: Name | Array | np.number[Any] | None) -> Name:
         if value is None or isinstance(value, str):
             return value or ""
@@ -67,7 +71,7 @@ class Graph:
         """int64 scalar."""
         return str(self("Squeeze", self("Shape", value, start=axis, end=axis + 1)))
 
-    def below(self, counts: Name, longest: Name) -> Name:
+    def below(self, counts: Name, longest: Name | np.number[Any]) -> Name:
         """bool [batch, longest], true within each row's count (int64 [batch])."""
 
         # [longest] against [batch, 1]
@@ -201,6 +205,15 @@ class Graph:
         rounded, largest = self._round(value, [1])
         product = self("Mul", self._integer_product(rounded, kernel), largest)
         return str(product if bias is None else self("Add", product, bias))
+
+    def rowwise_quantized(self, value: Name, whole: Name, scale: Array, zero: Array) -> Name:
+        """`rowwise` without a bias, of weights that `quantize_weights` returned; `whole` is one in the graph."""
+        rounded, largest = self._round(value, [1])
+        zero_point = np.uint8(ZERO_POINT)
+        product = self(
+            "MatMulIntegerToFloat", rounded, whole, np.float32(1 / 127), scale, zero_point, zero, domain=MICROSOFT
+        )
+        return str(self("Mul", product, largest))
 
     def integer_convolution(self, value: Name, kernel: Array, bias: Array) -> Name:
         """`convolution` with weights as in `rowwise`, and a scale for each text of the batch."""

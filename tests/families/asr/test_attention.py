@@ -28,7 +28,7 @@ from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, e
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.public_parents import find_public_parent, public_config
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
-from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.families.asr.token_search import search_tokens
 from voxline.families.family import find_family
 from voxline.inference.alignment import align_recording
 from voxline.inference.recognizer import Recognizer
@@ -38,7 +38,7 @@ from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import normalize_spoken
 from voxline.text.public_tokenizer import TOKENIZER_JSON
-from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
 from voxline.training.train_module import BatchTensors
 from voxline.training.warm_start import read_parent, start_from, with_tokenizer_of
 from voxline.training.weight_names import weight_names

@@ -18,9 +18,9 @@ from voxline.families.asr.networks.settings import WhisperSettings
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask, Hypothesis
-from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.families.asr.token_search import search_tokens
 from voxline.inference.model_info import ModelInfo
-from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
 from voxline.training.batches import Batch, Batches, Record
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor

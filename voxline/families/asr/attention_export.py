@@ -23,12 +23,12 @@ from voxline.families.asr.networks import whisper
 from voxline.families.asr.networks.settings import WhisperSettings
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.families.asr.token_search import search_tokens
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import read_model_info
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 from voxline.text import whisper_tokenizer
-from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
 from voxline.training import layers
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_info, write_exported, write_with_graph_of
@@ -90,7 +90,7 @@ def export_attention(
     training: dict[str, Any],
     parent: Path | None = None,
 ) -> None:
-    """Writes the exported model, whole or not at all.
+    """Writes the exported model, whole or not at all; with ONNX graphs of the network if the settings want them.
 
     Args:
       weights: as `TrainModule.weights` returned them.
@@ -103,7 +103,7 @@ def export_attention(
 
     # Tracing and saving a graph takes seconds; a daily retraining has the graph of its parent.
     parent_info = read_model_info(parent) if parent else None
-    if parent and parent_info and parent_info.graph == graph:
+    if parent and parent_info and parent_info.graph == graph and settings.export.onnx == "none":
         info = model_info(ATTENTION, settings, dataset, training, parent_info.weights, graph=graph)
         write_with_graph_of(parent, folder, list(weights.values()), info, files)
         return
@@ -111,6 +111,11 @@ def export_attention(
     network = Whisper(cast(WhisperSettings, settings.model), bins=dataset.features.bins)
     for index, variable in enumerate(network.weights):
         variable.assign(weights[f"model/{index}"])
+
+    if settings.export.onnx != "none":
+        from voxline.families.asr.onnx_attention import export_onnx_attention
+
+        files |= export_onnx_attention(network, dataset.features, settings.export.onnx)
 
     module = AttentionGraph(network, dataset.features, tokenizer)
     signatures = {

@@ -6,7 +6,12 @@ They are apart from the graphs, since `onnx` and `onnx_stream` need numpy and on
 from typing import TYPE_CHECKING
 
 from voxline.errors import SettingsError
-from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, CtcModelSettings, DeepSpeech2Settings
+from voxline.families.asr.networks.settings import (
+    WHOLE_UTTERANCE,
+    CtcModelSettings,
+    DeepSpeech2Settings,
+    WhisperSettings,
+)
 
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
 STREAMING_KINDS = ("deepspeech", "deepspeech2")
 ONNX_KINDS = (*STREAMING_KINDS, "whisper", "fastconformer", "wav2vec2")
 """`train.model.kind` of networks with an ONNX graph, and of those that can have a streaming one."""
+LARGEST_FILE = 2**31
+"""Bytes of a message of protocol buffers, which a graph is."""
 
 
 def check_export(model: CtcModelSettings, export: "AsrExportSettings", features: "FeatureSettings") -> None:
@@ -92,6 +99,22 @@ def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
             f"train.export.onnx: ONNX Runtime has no 8-bit kernel for train.model.rnn {rnn!r}; set rnn to lstm, or "
             "onnx to float32"
         )
+
+    if isinstance(settings, WhisperSettings) and settings.head == "decoder":
+        weights = max(_weights_of_graphs(settings))
+        if weights * (1 if precision == "int8" else 4) >= LARGEST_FILE:
+            raise SettingsError(
+                f"train.export.onnx: {precision} weights of this network take {weights * 4 / 1e9:.1f} GB, and a file "
+                "of ONNX has 2 GB at most; set train.export.onnx to int8, or to none"
+            )
+
+
+def _weights_of_graphs(settings: WhisperSettings) -> tuple[int, int]:
+    """About how many weights encoder and decoder of Whisper have."""
+    square = settings.units**2
+    keys_and_values = 2 * square * settings.decoder_layers
+    encoder = 12 * square * settings.layers + keys_and_values
+    return encoder, 14 * square * settings.decoder_layers + settings.tokens * settings.units
 
 
 def check_streaming(settings: CtcModelSettings, features: "FeatureSettings") -> None:

@@ -109,14 +109,16 @@ class AsrFamily(Family):
         model = settings.get("model", {})
         return {"head": "decoder", "prompt": model.get("prompt", {})} if model.get("head") == "decoder" else {}
 
-    def export_published(self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "") -> bool:
+    def export_published(
+        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+    ) -> bool:
         info = parent.info
         writes = info.tokenizer is not None and form.get("head") == "decoder"
         if not (writes if info.kind == ATTENTION else info.alphabet):
             return False
         from voxline.families.asr.published_export import export_published_asr
 
-        export_published_asr(folder, parent, form, name)
+        export_published_asr(folder, parent, form, name, onnx)
         return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:

@@ -54,7 +54,7 @@ def export_onnx(
     kind = str(model.settings.kind)
     check_onnx_export(model.settings, precision)
     graph = Graph(int8=precision == "int8")
-    values, frames = _features(graph, features)
+    values, frames = waveform_features(graph, features)
     if features.kind not in (*NORMALIZED, "waveform"):
         values = normalize_features(graph, values, mean, deviation)
     if features.kind != "whisper":  # its network pads them itself
@@ -72,7 +72,7 @@ def export_onnx(
     )
 
 
-def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
+def waveform_features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     """The features of a batch, as `frontend.graph_features` computes them: float32 [batch, frames, bins].
 
     Frames beyond a row's end are undefined.
@@ -359,36 +359,51 @@ def _deep_speech(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[
 
 
 def _whisper(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
-    encoder = model.encoder
-    padding = model.settings.padding
-    values, frames = _silence_around(graph, values, frames, padding)
+    values, frames = _silence_around(graph, values, frames, model.settings.padding)
+    values = whisper_convolutions(graph, model.encoder, values, frames)
+    frames = _halve(graph, frames)
+    hidden_keys = graph("Where", graph.below(frames, graph.size(values, 1)), np.float32(0), np.float32(-1e9))
+    scores = graph("Unsqueeze", hidden_keys, np.array([1, 2]))  # [batch, 1, 1, frames]
+    for block in model.encoder.blocks:
+        attended = _self_attention(graph, block.attention, graph.layer_norm(values, block.attention_norm), scores)
+        values = whisper_feed_forward(graph, block, graph("Add", values, attended))
+    values = graph.layer_norm(values, model.encoder.norm)
 
-    # Convolutions over [batch, bins, frames]; the second one halves the frames.
+    logits = graph("Add", graph("MatMul", values, to_numpy(model.classifier.kernel)), to_numpy(model.classifier.bias))
+    return str(graph("LogSoftmax", logits, axis=-1)), frames
+
+
+def whisper_convolutions(graph: Graph, encoder: Any, values: Name, frames: Name | None) -> Name:
+    """Features [batch, frames, bins] to the input of a `WhisperEncoder`'s blocks, [batch, ⌈frames / 2⌉, units].
+
+    Args:
+      frames: int64 [batch], the real ones of each row; None: all are.
+    """
     for convolution in encoder.convolutions:
         kernel = to_numpy(convolution.kernel).transpose(2, 1, 0)
         strides = list(convolution.strides)
         convolved = graph(
             "Conv", graph.transpose(values), kernel, to_numpy(convolution.bias), pads=[1, 1], strides=strides
         )
-        if strides[0] == 2:
-            frames = graph("Div", graph("Add", frames, np.int64(1)), np.int64(2))
-        values = graph.mask(graph.transpose(graph.gelu(convolved)), frames, axis=1, rank=3)
+        values = graph.transpose(graph.gelu(convolved))
+        if frames is not None:
+            frames = _halve(graph, frames) if strides[0] == 2 else frames
+            values = graph.mask(values, frames, axis=1, rank=3)
 
-    # [batch, frames, units] from here on.
     length = graph("Shape", values, start=1, end=2)
     positions = graph("Slice", to_numpy(encoder.positions), np.array([0]), length, np.array([0]))
-    values = graph("Add", values, positions)
-    hidden_keys = graph("Where", graph.below(frames, graph.size(values, 1)), np.float32(0), np.float32(-1e9))
-    scores = graph("Unsqueeze", hidden_keys, np.array([1, 2]))  # [batch, 1, 1, frames]
-    for block in encoder.blocks:
-        attended = _self_attention(graph, block.attention, graph.layer_norm(values, block.attention_norm), scores)
-        values = graph("Add", values, attended)
-        hidden = graph.gelu(graph.dense(graph.layer_norm(values, block.feed_forward_norm), block.wide))
-        values = graph("Add", values, graph.dense(hidden, block.narrow))
-    values = graph.layer_norm(values, encoder.norm)
+    return str(graph("Add", values, positions))
 
-    logits = graph("Add", graph("MatMul", values, to_numpy(model.classifier.kernel)), to_numpy(model.classifier.bias))
-    return str(graph("LogSoftmax", logits, axis=-1)), frames
+
+def _halve(graph: Graph, frames: Name) -> Name:
+    """⌈frames / 2⌉."""
+    return str(graph("Div", graph("Add", frames, np.int64(1)), np.int64(2)))
+
+
+def whisper_feed_forward(graph: Graph, block: Any, values: Name) -> Name:
+    """The feed-forward module of a `WhisperBlock`, with what it adds to."""
+    hidden = graph.gelu(graph.dense(graph.layer_norm(values, block.feed_forward_norm), block.wide))
+    return str(graph("Add", values, graph.dense(hidden, block.narrow)))
 
 
 def _silence_around(graph: Graph, values: Name, frames: Name, padding: int) -> tuple[Name, Name]:
@@ -407,17 +422,10 @@ def _silence_around(graph: Graph, values: Name, frames: Name, padding: int) -> t
 def _self_attention(graph: Graph, layer: Any, values: Name, bias: Name) -> Name:
     """Multi-head attention of [batch, frames, units]; `bias` [batch, 1, 1, frames] is far below 0 for hidden keys."""
     heads = layer.heads
-    query_bias = to_numpy(layer.query.bias)
-    size = len(query_bias) // heads
-
-    # One product for queries, keys and values, with 1 / √size in the queries; keys have no bias.
-    scale = np.float32(size**-0.5)
-    kernels = [to_numpy(layer.query.kernel) * scale, to_numpy(layer.key.kernel), to_numpy(layer.value.kernel)]
-    biases = [query_bias * scale, np.zeros_like(query_bias), to_numpy(layer.value.bias)]
-    joined = graph.product(values, np.concatenate(kernels, axis=1), np.concatenate(biases))
+    size = len(to_numpy(layer.query.bias)) // heads
 
     # [batch, frames, 3, heads, size] → three of [batch, heads, frames, size]
-    parts = graph("Reshape", joined, np.array([0, 0, 3, heads, size]))
+    parts = graph("Reshape", graph.product(values, *joined_weights(layer)), np.array([0, 0, 3, heads, size]))
     query, key, value = graph("Split", parts, np.array([1, 1, 1]), axis=2, outputs=3)
     query = graph("Transpose", graph("Squeeze", query, np.array([2])), perm=[0, 2, 1, 3])
     key = graph("Transpose", graph("Squeeze", key, np.array([2])), perm=[0, 2, 3, 1])
@@ -427,6 +435,18 @@ def _self_attention(graph: Graph, layer: Any, values: Name, bias: Name) -> Name:
     attended = graph("Transpose", graph("MatMul", shares, value), perm=[0, 2, 1, 3])
     attended = graph("Reshape", attended, np.array([0, 0, heads * size]))
     return graph.dense(attended, layer.output_projection)
+
+
+def joined_weights(layer: Any) -> tuple[Array, Array]:
+    """Kernel [inputs, 3 · units] and bias of one product for queries, keys and values.
+
+    1 / √size is in the queries. Keys have no bias: it would add the same to all scores of a query.
+    """
+    query_bias = to_numpy(layer.query.bias)
+    scale = np.float32((len(query_bias) // layer.heads) ** -0.5)
+    kernels = [to_numpy(layer.query.kernel) * scale, to_numpy(layer.key.kernel), to_numpy(layer.value.kernel)]
+    biases = [query_bias * scale, np.zeros_like(query_bias), to_numpy(layer.value.bias)]
+    return np.concatenate(kernels, axis=1), np.concatenate(biases)
 
 
 def _fast_conformer(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
@@ -469,7 +489,7 @@ def _fast_conformer(graph: Graph, model: Any, values: Name, frames: Name) -> tup
 
 def _rectify_half(graph: Graph, values: Name, frames: Name) -> tuple[Name, Name]:
     """ReLU of [batch, channels, frames, bins] after a stride of 2, zero beyond each row's frames."""
-    frames = graph("Div", graph("Add", frames, np.int64(1)), np.int64(2))
+    frames = _halve(graph, frames)
     return graph.mask(graph("Relu", values), frames, axis=2, rank=4), frames
 
 

@@ -12,6 +12,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.asr.attention_export import export_attention
 from voxline.families.asr.export import export_asr
+from voxline.families.asr.export_checks import check_export
 from voxline.families.asr.networks.settings import WhisperSettings, build_ctc_model
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.settings import AsrTrainSettings
@@ -27,23 +28,32 @@ USED_IN_TRAINING_ALONE = ("mask",)
 """Weights that files of published ones may lack."""
 
 
-def export_published_asr(folder: Path, parent: Parent, form: Mapping[str, Any], name: str = "") -> None:
+def export_published_asr(
+    folder: Path, parent: Parent, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+) -> None:
     """Writes published weights as they come, under their own tokenizer or alphabet.
 
     Args:
       parent: with an output layer of symbols, or with a decoder and its tokenizer.
       form: settings of the network beside those of the parent, such as the prompt of a decoder.
       name: of the model.
+      onnx: graphs beside the SavedModel, as `train.export.onnx` has it.
 
     Raises:
-      SettingsError: the form does not fit: a decoder of several languages needs one in its prompt.
+      SettingsError: the form does not fit: a decoder of several languages needs one in its prompt; or the network has
+        no graph of this precision.
       WorkError: the weights are damaged, or of another network.
     """
     weights = read_parent(parent)
     features = FeatureSettings.of(parent.info.features)
     mean, deviation = weights.mean_and_deviation or ([0.0] * features.bins, [1.0] * features.bins)
-    values = {"model": {**parent.info.model_settings, **form}, "start": {"model": parent.pinned}}
+    values = {
+        "model": {**parent.info.model_settings, **form},
+        "start": {"model": parent.pinned},
+        "export": {"onnx": onnx},
+    }
     settings = AsrTrainSettings.of({**values, **({"name": name} if name else {})}, source=parent.label)
+    check_export(settings.model, settings.export, features)
 
     # A dataset without an utterance: the features, the symbols and the statistics that the weights expect.
     dataset = Dataset(

@@ -5,45 +5,14 @@ among the beams, and its probability. Nothing falls back to other decodings, suc
 model that repeats itself does so up to the longest text.
 """
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.text.whisper_tokenizer import SearchRules
 from voxline.training.layers import Tensor
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchRules:
-    """Which tokens may follow.
-
-    Attributes:
-      prompt: the tokens before a text.
-      end: the token after it.
-      penalties: float32 [vocabulary], 0 of the tokens of texts and of the end, and minus infinity of others: special
-        tokens and times.
-      first_penalties: the same for the first token, which is neither a single space nor the end.
-    """
-
-    prompt: tuple[int, ...]
-    end: int
-    penalties: Any
-    first_penalties: Any
-
-    @classmethod
-    def of(cls, tokenizer: WhisperTokenizer, tokens: int) -> "SearchRules":
-        """The rules of a model with so many tokens."""
-        penalties = np.full(tokens, -np.inf, np.float32)
-        penalties[[*tokenizer.pieces, tokenizer.end]] = 0
-
-        first_penalties = penalties.copy()
-        first_penalties[tokenizer.end] = -np.inf
-        if tokenizer.blank_token is not None:
-            first_penalties[tokenizer.blank_token] = -np.inf
-        return cls(tokenizer.prompt, tokenizer.end, penalties, first_penalties)
 
 
 def search_tokens(
