@@ -144,16 +144,22 @@ def _before(info: EvaluationInfo) -> str:
     before = info.before
     if before is None:
         return ""
+    table = before_table(info)
+    if not table:
+        return f"Not measured before tuning: {before.missing}."
+    probe = f" The probe is `{before.probe.location}`." if before.probe else ""
+    return f"Before is `{before.label}` as it comes, after is this model.{probe}\n\n{table}"
+
+
+def before_table(info: EvaluationInfo) -> str:
+    """The metrics of the untouched parent and of this model; empty if it was not measured."""
     rows = [
         [part, f"{summary.utterances:,}", *cells]
-        for part, summary in before.parts.items()
+        for part, summary in (info.before.parts if info.before else {}).items()
         for cells in before_cells(info.family, summary)
     ]
-    if not rows:
-        return f"Not measured before tuning: {before.missing}."
     columns = ["", "utterances", "", "before", "after", "difference", f"{100 * info.bootstrap.confidence:g}% interval"]
-    probe = f" The probe is `{before.probe.location}`." if before.probe else ""
-    return f"Before is `{before.label}` as it comes, after is this model.{probe}\n\n{markdown_table(columns, rows)}"
+    return markdown_table(columns, rows) if rows else ""
 
 
 def _metrics(info: EvaluationInfo) -> str:

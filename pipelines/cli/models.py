@@ -319,26 +319,34 @@ def promote_model(
 
 def export_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An exported recognizer, or <registry>/<model>.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="sherpa-onnx.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="hub or sherpa-onnx.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="For model.onnx, tokens.txt.")
+        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet.")
     ],
 ) -> None:
     """Export a recognizer for other programs.
 
-    sherpa-onnx loads the two files as an Omnilingual ASR model, and decodes greedily.
+    hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its decoder,
+    wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
+
+    sherpa-onnx: two files that it loads as an Omnilingual ASR model, and decodes greedily.
 
     \b
-    Example:
+    Examples:
+      voxline models export runs/demo/registry/asr --to hub -o asr-hub
       voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
       sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
     """
-    from voxline.inference.sherpa_onnx import export_sherpa_onnx
     from voxline.registry.models import find_model
 
-    if to != "sherpa-onnx":
-        raise SettingsError(f"--to {to}: accepted: sherpa-onnx")
-    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export_sherpa_onnx(find_model(model), output)])
+    _silence_tensorflow()
+    if to == "hub":
+        from voxline.families.asr.hub_export import export_to_hub as export
+    elif to == "sherpa-onnx":
+        from voxline.inference.sherpa_onnx import export_sherpa_onnx as export
+    else:
+        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx")
+    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export(find_model(model), output)])
 
 
 def import_checkpoint(

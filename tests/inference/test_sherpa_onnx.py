@@ -155,4 +155,4 @@ def test_another_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         main(["models", "export", str(model), "--to", "tflite", "-o", str(tmp_path / "out")])
     assert ended.value.code == 2
-    assert "--to tflite: accepted: sherpa-onnx" in capsys.readouterr().err
+    assert "--to tflite: accepted: hub, sherpa-onnx" in capsys.readouterr().err

@@ -28,10 +28,10 @@ MAX_QUOTED = 200
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
 _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
-_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_IDEOGRAPH = f"[{_IDEOGRAPHS}]"
-_WORD = rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+"
-_RUN = rf"[\s{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+"
+IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_IDEOGRAPH = f"[{IDEOGRAPHS}]"
+_WORD = rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+"
+_RUN = rf"[\s{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+"
 _compiled = functools.cache(re.compile)  # 3 ms each, which most steps do not need
 _CACHED_RUNS = 1 << 16
 _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")

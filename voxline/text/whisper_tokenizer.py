@@ -47,7 +47,7 @@ class WhisperTokenizer(PublicTokenizer):
           WorkError: it is damaged, or not Whisper's.
         """
         try:
-            numbers = cls((), TOKENIZER_JSON, content)._numbers
+            numbers = cls((), TOKENIZER_JSON, content).numbers
             missing = [token for token in (START, END, NO_TIMES) if token not in numbers]
         except Exception as error:  # the library raises errors of its own kinds
             raise WorkError(f"{TOKENIZER_JSON}: not a tokenizer, or damaged ({error}); get the model again") from None
@@ -80,7 +80,7 @@ class WhisperTokenizer(PublicTokenizer):
         # English-only models have tokens for languages too, but were never trained with them.
         settings = {"language": self.language, "task": self.task}
         for setting, name in settings.items():
-            if name and f"<|{name}|>" not in self._numbers:
+            if name and f"<|{name}|>" not in self.numbers:
                 raise SettingsError(
                     f"train.model.prompt.{setting} is {name!r}, and the model's tokenizer has no token <|{name}|>; "
                     "set one that it has, such as language: en and task: transcribe"
@@ -88,7 +88,7 @@ class WhisperTokenizer(PublicTokenizer):
 
         # In the order of the training: start, language, task, no times.
         names = [f"<|{name}|>" for name in settings.values() if name]
-        return tuple(self._numbers[token] for token in (START, *names, NO_TIMES))
+        return tuple(self.numbers[token] for token in (START, *names, NO_TIMES))
 
     @functools.cached_property
     def pieces(self) -> dict[int, bytes]:
@@ -100,14 +100,14 @@ class WhisperTokenizer(PublicTokenizer):
         letters |= {chr(256 + place): byte for place, byte in enumerate(sorted(hidden))}
         return {
             number: bytes(letters[letter] for letter in piece)
-            for piece, number in self._numbers.items()
+            for piece, number in self.numbers.items()
             if number not in special and all(letter in letters for letter in piece)
         }
 
     @property
     def blank_token(self) -> int | None:
         """The token of a single space, with which no text begins."""
-        return self._numbers.get("Ġ")
+        return self.numbers.get("Ġ")
 
     @functools.cached_property
     def characters(self) -> str:
@@ -153,7 +153,7 @@ class WhisperTokenizer(PublicTokenizer):
         return tokenizer
 
     @functools.cached_property
-    def _numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         if json.loads(self.content)["model"].get("type") != "BPE":
             raise ValueError("its model is not BPE")
         numbers: dict[str, int] = self._tokenizer_json.get_vocab(with_added_tokens=True)

@@ -10,6 +10,7 @@ from voxline.families.asr.networks.settings import (
     WHOLE_UTTERANCE,
     CtcModelSettings,
     DeepSpeech2Settings,
+    Wav2Vec2Settings,
     WhisperSettings,
 )
 
@@ -22,6 +23,8 @@ ONNX_KINDS = (*STREAMING_KINDS, "whisper", "fastconformer", "wav2vec2")
 """`train.model.kind` of networks with an ONNX graph, and of those that can have a streaming one."""
 LARGEST_FILE = 2**31
 """Bytes of a message of protocol buffers, which a graph is."""
+HUB_KINDS = ("whisper", "wav2vec2", "fastconformer")
+"""Those of public models, which `transformers` has too."""
 
 
 def check_export(model: CtcModelSettings, export: "AsrExportSettings", features: "FeatureSettings") -> None:
@@ -35,6 +38,8 @@ def check_export(model: CtcModelSettings, export: "AsrExportSettings", features:
         check_onnx_export(model, export.onnx)
     if export.streaming:
         check_streaming(model, features)
+    if export.hub:
+        check_hub_export(model, "train.export.hub")
 
 
 def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> None:
@@ -115,6 +120,39 @@ def _weights_of_graphs(settings: WhisperSettings) -> tuple[int, int]:
     keys_and_values = 2 * square * settings.decoder_layers
     encoder = 12 * square * settings.layers + keys_and_values
     return encoder, 14 * square * settings.decoder_layers + settings.tokens * settings.units
+
+
+def check_hub_export(settings: CtcModelSettings, where: str) -> None:
+    """Refuses a network that no class of `transformers` computes.
+
+    Args:
+      where: what asks for the folder, for the message: a setting, or the model.
+
+    Raises:
+      SettingsError: naming the setting, and what is accepted.
+    """
+    if settings.kind not in HUB_KINDS:
+        raise SettingsError(
+            f"{where}: `transformers` has no class for train.model.kind {settings.kind!r}; accepted: whisper with head "
+            "decoder, wav2vec2, fastconformer"
+        )
+    if isinstance(settings, WhisperSettings):
+        if settings.head != "decoder":
+            pooled = " and pooling utterance" if settings.pooling != "none" else ""
+            raise SettingsError(
+                f"{where}: `transformers` has no class for Whisper's encoder with train.model.head ctc{pooled}; head "
+                "decoder is accepted"
+            )
+        return  # a decoder hears 30 s, whatever the padding is
+    if settings.padding:
+        raise SettingsError(
+            f"{where}: train.model.padding is {settings.padding}, and `transformers` adds no padding; set it to 0"
+        )
+    if isinstance(settings, Wav2Vec2Settings) and settings.adapter and not settings.projection_norm:
+        raise SettingsError(
+            f"{where}: `transformers` has no class with train.model.adapter {settings.adapter} and without "
+            "projection_norm; set adapter to 0, or projection_norm to true"
+        )
 
 
 def check_streaming(settings: CtcModelSettings, features: "FeatureSettings") -> None:

@@ -101,11 +101,21 @@ def public_config(location: str) -> dict[str, Any]:
 
 
 def find_public_parent(location: str) -> Parent:
-    """Opens a public model as a parent; its weights are not read yet.
+    """Opens a public model as a parent, and says what is not known of it; its weights are not read yet.
 
     Raises:
       SettingsError, TransientError, WorkError: as `public_config`; or it has no safetensors.
     """
+    parent = open_public_parent(location)
+    print_status(
+        f"train: {parent.label} is a public model (licence: {parent.ancestor.licence or 'not stated'}): whose "
+        "recordings it was trained on is not known, so a purge of a speaker does not find it by them"
+    )
+    return parent
+
+
+def open_public_parent(location: str) -> Parent:
+    """As `find_public_parent`, and says nothing."""
     from voxline.audio.feature_settings import FeatureSettings
 
     model = open_hub_model(location, SETTING, weights=True)
@@ -129,12 +139,7 @@ def find_public_parent(location: str) -> Parent:
     )
 
     ancestor = Ancestor(model.name, None, model.digest(), "", model.revision, model.licence)
-    parent = Parent(ancestor, info, None, location, model.folder, functools.partial(_read, model, network, settings))
-    print_status(
-        f"train: {parent.label} is a public model (licence: {model.licence or 'not stated'}): whose recordings it was "
-        "trained on is not known, so a purge of a speaker does not find it by them"
-    )
-    return parent
+    return Parent(ancestor, info, None, location, model.folder, functools.partial(_read, model, network, settings))
 
 
 def _network_settings(network: PublicNetwork, model: HubModel) -> dict[str, Any]:

@@ -70,16 +70,16 @@ def export_published_asr(
     training = {AS_PUBLISHED: True, "start": parent.describe()}
     if parent.info.kind != ATTENTION:
         network = build_ctc_model(settings.model, dataset, seed=0, precision="float32", portable=True)
-        export_asr(folder, settings, dataset, _arrays_of(network, weights), training)
+        export_asr(folder, settings, dataset, arrays_of(network, weights), training)
         return
 
     whisper = cast(WhisperSettings, settings.model)
     tokenizer = cast(WhisperTokenizer, dataset.alphabet).with_prompt(whisper.prompt.language, whisper.prompt.task)
-    arrays = _arrays_of(Whisper(whisper, bins=features.bins), weights)
+    arrays = arrays_of(Whisper(whisper, bins=features.bins), weights)
     export_attention(folder, settings, dataclasses.replace(dataset, alphabet=tokenizer), arrays, training)
 
 
-def _arrays_of(network: keras.Model, parent: ParentWeights) -> Arrays:
+def arrays_of(network: keras.Model, parent: ParentWeights) -> Arrays:
     """The parent's weights in the order of a network, as `TrainModule.weights` names them.
 
     Raises:

@@ -156,6 +156,11 @@ class AsrExportSettings(Settings):
         "probabilities are their mean over all of them, each a pass of the network: better for speakers that train "
         "lacks; empty: the features as they are",
     )
+    hub: bool = pydantic.Field(
+        False,
+        description="the model will be given to `voxline models export --to hub`: a network that `transformers` cannot "
+        "compute is refused before its training",
+    )
 
     @pydantic.model_validator(mode="after")
     def _warps_are_not_onnx(self) -> Self:

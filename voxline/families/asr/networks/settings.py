@@ -467,7 +467,7 @@ class FastConformerSettings(CtcModelSettings):
             raise SettingsError(f"train.model.top_db is {self.top_db:g}, and nemo_mel is normalized; set top_db to 0")
 
 
-_HUB_KEYS = {
+HUB_KEYS = {
     "channels": "conv_dim",
     "kernels": "conv_kernel",
     "strides": "conv_stride",
@@ -600,7 +600,7 @@ class Wav2Vec2Settings(CtcModelSettings):
                     f"{' or '.join(map(repr, accepted))}"
                 )
 
-        values = {name: config[key] for name, key in _HUB_KEYS.items() if config.get(key) is not None}
+        values = {name: config[key] for name, key in HUB_KEYS.items() if config.get(key) is not None}
         return cls.of({"kind": "wav2vec2", **values, **changes}, "config.json")
 
     @property
