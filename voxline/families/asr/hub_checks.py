@@ -19,7 +19,7 @@ from voxline.families.asr.networks.settings import MODELS, WhisperSettings, buil
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.public_parents import open_public_parent
 from voxline.families.asr.published_export import arrays_of
-from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.families.asr.token_search import search_tokens
 from voxline.inference.model_info import ATTENTION, ModelInfo
 from voxline.inference.saved_model import SignatureSpec, call_signature, load_saved_model
 from voxline.inference.waveforms import read_waveform
@@ -28,7 +28,7 @@ from voxline.registry.parents import Parent
 from voxline.registry.registry import EVALUATION
 from voxline.settings import changed_settings
 from voxline.text.alphabet import Alphabet
-from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
 from voxline.training.warm_start import ParentWeights, read_parent
 
 Array = npt.NDArray[Any]
