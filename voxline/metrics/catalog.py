@@ -91,7 +91,13 @@ _MOS = "evaluate.mos_utterances"
 
 _METRICS = (
     Metric("wer", "word error rate", ASR, "rate", unit="%", headline=True, label="word error rate"),
+    # Of recognizers that write capitals and marks; see `evaluate.normalization`.
+    Metric("wer_normalized", "word error rate, normalized", ASR, "rate", unit="%", headline=True, label="  normalized"),
     Metric("cer", "character error rate", ASR, "rate", unit="%", headline=True, label="character errors"),
+    Metric(
+        "cer_normalized", "character error rate, normalized", ASR, "rate", unit="%", headline=True,
+        label="  normalized",
+    ),
     Metric("substitution_rate", "substitutions per reference word", ASR, "rate", unit="%"),
     Metric("deletion_rate", "deletions per reference word", ASR, "rate", unit="%"),
     Metric("insertion_rate", "insertions per reference word", ASR, "rate", unit="%"),

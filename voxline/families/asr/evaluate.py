@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import io
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +30,7 @@ from voxline.families.asr.details import (
     MissedWordInfo,
 )
 from voxline.families.asr.settings import AsrEvaluateSettings
+from voxline.families.asr.spelling import normalizer, speller
 from voxline.families.family import EvaluateFamily, TextJudge, TextJudgement, find_family, text_judging_families
 from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
@@ -73,6 +73,13 @@ WORST_BY_LOSS = 10
 """Utterances with the highest loss, in metrics.json and the report: as many as Mozilla DeepSpeech showed."""
 
 
+class NormalizedEdits(NamedTuple):
+    """The edits that turn a normalized reference into a normalized hypothesis."""
+
+    words: EditCounts
+    characters: EditCounts
+
+
 @dataclasses.dataclass(frozen=True)
 class AsrResult:
     """One utterance, as a model transcribed it.
@@ -83,6 +90,7 @@ class AsrResult:
       confidence: of the hypothesis; see `Transcript`. None without words.
       bands_db: the spectrum of the recording; see `AudioProfile`.
       judgement: of the hypothesis; None without a model that judges texts.
+      normalized: the edits of both texts without case, marks and digits; None of a model that writes words alone.
     """
 
     hypothesis: str
@@ -96,12 +104,21 @@ class AsrResult:
     confidence: float | None = None
     bands_db: list[float] = dataclasses.field(default_factory=list)
     judgement: TextJudgement | None = None
+    normalized: NormalizedEdits | None = None
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """Returns what the utterance adds to each metric of the catalog."""
         return {
             "wer": self.words.as_metric,
             "cer": self.characters.as_metric,
+            **(
+                {
+                    "wer_normalized": self.normalized.words.as_metric,
+                    "cer_normalized": self.normalized.characters.as_metric,
+                }
+                if self.normalized
+                else {}
+            ),
             **self.words.by_kind,
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
@@ -146,11 +163,15 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
     def __init__(self, job: EvaluationJob, model: Recognizer) -> None:
         super().__init__(job, model)
         self._judge = _text_judge(job)
+        # By the new model alone: a version is normalized as the new model is, or their errors could not be paired.
+        self._normalize = normalizer(model.info, model.alphabet, job.settings.normalization)
 
     def measure(self, model: Recognizer, candidate: Candidate) -> MeasuredModel[AsrResult]:
         utterances = self.job.utterances
         spell = self._spelling(model)
-        results = _transcribe(model, utterances, candidate.unit, reference=candidate.is_new, spell=spell)
+        results = _transcribe(
+            model, utterances, candidate.unit, reference=candidate.is_new, spell=spell, normalize=self._normalize
+        )
         if self._judge:
             results = _with_judgements(self._judge, utterances, results)
         return MeasuredModel(
@@ -164,7 +185,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
     def _spelling(self, model: Recognizer) -> Callable[[str], str]:
         """How the texts of a model are spelled before errors are counted: as written, once it was tuned."""
         as_published = model.info.is_as_published
-        return _speller([utterance.text for utterance in self.job.utterances]) if as_published else str
+        return speller([utterance.text for utterance in self.job.utterances]) if as_published else str
 
     def _line(self, utterance: Utterance, result: AsrResult) -> dict[str, Any]:
         """The further keys of an utterance's line; `champion_hypothesis` is null without a model in service."""
@@ -300,9 +321,14 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
             "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
         )
+        if self._normalize:
+            errors += (
+                "Texts are compared as they are written, with capitals and punctuation if the references have them, "
+                "and a second time normalized: both without case and marks, and, in English and Mandarin, with "
+                "numbers spelled out.\n\n"
+            )
         if not self.model.has_ctc:
             return errors + (
-                "Texts are compared as they are written: with capitals and punctuation, if the references have them. "
                 "The decoding is greedy. The confidence of a text is the geometric mean of the probabilities of its "
                 "tokens."
             )
@@ -357,6 +383,7 @@ def _transcribe(
     *,
     reference: bool = False,
     spell: Callable[[str], str] = str,
+    normalize: Callable[[str], str] | None = None,
 ) -> list[AsrResult]:
     """Transcribes every utterance, holding one batch of audio at a time.
 
@@ -364,6 +391,7 @@ def _transcribe(
       unit: for the progress line.
       reference: measures confidences and spectra too, with which `voxline watch` compares what is heard in service.
       spell: changes the hypotheses, before their errors are counted.
+      normalize: changes hypotheses and references alike, before errors are counted a second time.
     """
     from voxline.audio.profile import audio_profile
     from voxline.inference.ctc_alignment import text_loss
@@ -395,7 +423,7 @@ def _transcribe(
                 confidence = None if probability is None else round(float(probability), 4)
                 bands_db = audio_profile(waveform, recognizer.sample_rate).bands_db
             partial[index] = _Transcribed(
-                spell(decoded.text), decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
+                decoded.text, spell(decoded.text), decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
             )
         progress.advance(len(batch))
 
@@ -404,11 +432,15 @@ def _transcribe(
     references = [utterance.text for utterance in utterances]
     hypotheses = [result.hypothesis for result in transcribed]
     no_syllables: list[SyllableEdits | None] = [None] * len(transcribed)
+    normalized: Sequence[NormalizedEdits | None] = [None] * len(transcribed)
+    if normalize:
+        normalized = _count_normalized(references, [result.written for result in transcribed], normalize)
     rows = zip(
         transcribed,
         count_word_edits(references, hypotheses),
         count_character_edits(references, hypotheses),
         count_syllable_edits(references, hypotheses) or no_syllables,
+        normalized,
         strict=True,
     )
     return [
@@ -423,45 +455,25 @@ def _transcribe(
             greedy_loss=result.greedy_loss,
             confidence=result.confidence,
             bands_db=result.bands_db,
+            normalized=normalized_edits,
         )
-        for result, words, characters, syllables in rows
+        for result, words, characters, syllables, normalized_edits in rows
     ]
 
 
-def _speller(references: Sequence[str]) -> Callable[[str], str]:
-    """Spells texts as the references are spelled: without capitals, or without the marks, that none of them has.
-
-    A public model may write `Twenty-one, please.` where a corpus has `twenty one please`. That is no error of hearing.
-
-    >>> spell = _speller(["don't go", "twenty one"])
-    >>> spell("Don't go, please!"), spell("Twenty-one")
-    ("don't go please", 'twenty one')
-    >>> _speller(["Go, please!"])("Don't go.")
-    'Dont go'
-    """
-    characters = set("".join(references))
-    has_small = any(character != character.upper() for character in characters)
-    has_capitals = any(character != character.lower() for character in characters)
-
-    def spell(text: str) -> str:
-        if has_small != has_capitals:
-            text = text.lower() if has_small else text.upper()
-
-        # Letters and digits stay, even those that no reference has: they were heard.
-        spelled = [
-            character
-            if character.isalnum() or character in characters or unicodedata.category(character).startswith("M")
-            else " " * (unicodedata.category(character) == "Pd" or character.isspace())
-            for character in text
-        ]
-        return " ".join("".join(spelled).split())
-
-    return spell
+def _count_normalized(
+    references: Sequence[str], written: Sequence[str], normalize: Callable[[str], str]
+) -> list[NormalizedEdits]:
+    expected = list(map(normalize, references))
+    heard = list(map(normalize, written))
+    pairs = zip(count_word_edits(expected, heard), count_character_edits(expected, heard), strict=True)
+    return [NormalizedEdits(words, characters) for words, characters in pairs]
 
 
 class _Transcribed(NamedTuple):
-    """An `AsrResult` before its edits are counted."""
+    """An `AsrResult` before its edits are counted; `written` is the hypothesis as the model wrote it."""
 
+    written: str
     hypothesis: str
     greedy: str
     loss: float | None

@@ -34,6 +34,9 @@ else:
     ModelSettings = model_settings_type()
 
 
+TextNormalization = Literal["auto", "english", "mandarin", "unicode"]
+
+
 class AugmentSettings(Settings):
     """Random changes of training examples, different in every epoch and determined by the seed."""
 
@@ -253,6 +256,13 @@ class AsrEvaluateSettings(EvaluateSettings):
     model_name: str = pydantic.Field("asr", pattern=MODEL_NAME, description="the model's name in the registry")
     batch_seconds: float = pydantic.Field(
         120.0, gt=0, le=36_000, description="seconds of audio in a batch, padding included"
+    )
+
+    normalization: TextNormalization = pydantic.Field(
+        "auto",
+        description="how texts are normalized for wer_normalized and cer_normalized: english and mandarin spell "
+        "numbers out, as convert's frontends do, unicode leaves case, punctuation and signs out; auto: of models that "
+        "write capitals or punctuation alone, by the language of train.model.prompt or the letters of the alphabet",
     )
 
     duration_bands: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 8.0, 16.0)

@@ -1,0 +1,140 @@
+"""How texts are spelled before errors are counted: as written, as the references are, and normalized."""
+
+import contextlib
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from voxline.families.asr.settings import TextNormalization
+from voxline.inference.model_info import ATTENTION, ModelInfo
+from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText, is_ideograph
+from voxline.text.frontend import LANGUAGES, normalize_spoken
+
+_ASKED_FOR: dict[str, Literal["english", "mandarin"]] = {"en": "english", "zh": "mandarin"}
+_IN_WORDS = "'-"
+"""Marks that a transcript without punctuation has too."""
+_APOSTROPHES = "'’ʼ"
+
+
+def speller(references: Sequence[str]) -> Callable[[str], str]:
+    """Spells texts as the references are spelled: without capitals, or without the marks, that none of them has.
+
+    A public model may write `Twenty-one, please.` where a corpus has `twenty one please`. That is no error of hearing.
+
+    >>> spell = speller(["don't go", "twenty one"])
+    >>> spell("Don't go, please!"), spell("Twenty-one")
+    ("don't go please", 'twenty one')
+    >>> speller(["Go, please!"])("Don't go.")
+    'Dont go'
+    """
+    characters = set("".join(references))
+    has_small = any(character != character.upper() for character in characters)
+    has_capitals = any(character != character.lower() for character in characters)
+
+    def spell(text: str) -> str:
+        if has_small != has_capitals:
+            text = text.lower() if has_small else text.upper()
+
+        # Letters and digits stay, even those that no reference has: they were heard.
+        spelled = [
+            character
+            if character.isalnum() or character in characters or unicodedata.category(character).startswith("M")
+            else " " * (unicodedata.category(character) == "Pd" or character.isspace())
+            for character in text
+        ]
+        return " ".join("".join(spelled).split())
+
+    return spell
+
+
+def normalizer(info: ModelInfo, alphabet: Alphabet, setting: TextNormalization = "auto") -> Callable[[str], str] | None:
+    """Normalizes the texts of a model and their references alike; None of a model that writes words alone.
+
+    Where a language is set, it normalizes the texts of any model.
+
+    It depends on the model, never on the texts, so that all that is measured beside a model is normalized as it is.
+
+    Args:
+      info: `model.json` of the new model.
+      alphabet: its symbols.
+      setting: `evaluate.normalization`.
+    """
+    # A decoder writes whatever its tokens spell: capitals, marks and digits, until it was tuned not to.
+    attends = info.kind == ATTENTION
+    characters = set() if attends else set("".join(alphabet.symbols))
+    if setting == "auto" and not attends and not _writes_more_than_words(characters):
+        return None
+    language = setting if setting != "auto" else _language_of(info, characters)
+    return {"english": normalize_english, "mandarin": normalize_mandarin, "unicode": normalize_unicode}[language]
+
+
+def normalize_english(text: str) -> str:
+    """As `english_transcript` spells it: small letters and apostrophes, with numbers and abbreviations spelled out.
+
+    >>> normalize_english("Press 21, Mr. O’Neill — please!"), normalize_english("♪ Hello! ♪"), normalize_english("…")
+    ("press twenty one mister o'neill please", 'hello', '')
+    """
+    for spelled in (text, normalize_unicode(text)):  # what has no sound may be a sign, which the latter removes
+        with contextlib.suppress(UnsupportedText):
+            try:
+                return normalize_spoken(spelled, LANGUAGES["en"])
+            except EmptyText:
+                return ""
+    return normalize_unicode(text)
+
+
+def normalize_mandarin(text: str) -> str:
+    """As `mandarin_transcript` spells it: hanzi without marks, with numbers spelled out.
+
+    >>> normalize_mandarin("我7:30花了12.5元, 买2个APP！")
+    '我七点三十分花了十二点五元买两个 app'
+    """
+    with contextlib.suppress(UnsupportedText):
+        return normalize_spoken(text, LANGUAGES["zh"])
+    return normalize_unicode(text)
+
+
+def normalize_unicode(text: str) -> str:
+    """Small letters without punctuation and signs (categories P and S) but apostrophes in words; digits stay.
+
+    >>> normalize_unicode("« L’été, 21 h : ÇA VA ? »"), normalize_unicode("Straßen-Bahn…"), normalize_unicode("हाँ।")
+    ("l'été 21 h ça va", 'straßen bahn', 'हाँ')
+    """
+    text = unicodedata.normalize("NFC", text.lower())
+    kept = [
+        "'"
+        if character in _APOSTROPHES and _is_letter(text, index - 1) and _is_letter(text, index + 1)
+        else " "
+        if unicodedata.category(character)[0] in "PSZC"
+        else character
+        for index, character in enumerate(text)
+    ]
+    return " ".join("".join(kept).split())
+
+
+def _is_letter(text: str, index: int) -> bool:
+    return 0 <= index < len(text) and text[index].isalpha()
+
+
+def _writes_more_than_words(characters: set[str]) -> bool:
+    """Whether these have capitals beside small letters, or punctuation."""
+    has_small = any(character != character.upper() for character in characters)
+    has_capitals = any(character != character.lower() for character in characters)
+    has_marks = any(
+        unicodedata.category(character).startswith("P") and character not in _IN_WORDS + _APOSTROPHES
+        for character in characters
+    )
+    return (has_small and has_capitals) or has_marks
+
+
+def _language_of(info: ModelInfo, characters: set[str]) -> Literal["english", "mandarin", "unicode"]:
+    """The language that a decoder is asked for; of any other model, the one that its letters suggest."""
+    if info.kind == ATTENTION:
+        prompt = info.model_settings.get("prompt", {})
+        # A model that needs no prompt knows English alone, and translations are into English.
+        if not prompt.get("language") or prompt.get("task") == "translate":
+            return "english"
+        return _ASKED_FOR.get(prompt["language"], "unicode")
+    if any(map(is_ideograph, characters)):
+        return "mandarin"
+    return "english" if all(character.isascii() for character in characters if character.isalpha()) else "unicode"
