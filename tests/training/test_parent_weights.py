@@ -62,6 +62,33 @@ def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) ->
                 assert np.allclose(now, expected, atol=1e-7), (name, symbol)
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"freeze": ["classifier"]},
+        {"freeze": ["classifier/bias"]},
+        {"lora": {"rank": 2, "parts": ["classifier", "convolutions/0"]}},
+        {"lora": {"rank": 2, "parts": ["convolutions/0"]}},
+    ],
+)
+def test_new_symbols_that_nothing_would_teach_are_refused(kept: dict[str, Any], few: Dataset) -> None:
+    parent = AsrTask(settings_from("", seed=2), few)
+    other = dataclasses.replace(few, alphabet=Alphabet("dxcab"))
+    refused = AsrTask(settings_from("asr@1", **kept), other)
+    with pytest.raises(
+        SettingsError, match=r"does not know 'x', and train\.freeze or train\.lora keeps classifier from"
+    ):
+        start_from(refused, as_parent(parent))
+    start_from(AsrTask(settings_from("asr@1", **kept), few), as_parent(parent))
+
+    # The output layer is trained whole; or all of it is new, which has a message of its own.
+    if kept.get("lora", {}).get("parts") == ["convolutions/0"]:
+        trained = {**kept["lora"], "also": ["classifier"]}
+        start_from(AsrTask(settings_from("asr@1", lora=trained), other), as_parent(parent))
+    with pytest.raises(SettingsError, match="classifier is left random"):
+        start_from(AsrTask(settings_from("asr@1", **kept, start={"keep": "encoder"}), other), as_parent(parent))
+
+
 def test_weights_of_characters_become_those_of_the_same_characters_among_subwords(few: Dataset) -> None:
     parent = AsrTask(settings_from("", seed=2), few)
     subwords = dataclasses.replace(few, alphabet=Alphabet(("d", "c", "b", "a", "ab", "cd")))

@@ -153,6 +153,8 @@ class Batches:
         utterance with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`. A time
         stride of 0 leaves nothing out.
       window_frames: feature frames that an output frame needs, if there is more than one.
+      most_frames: feature frames that an utterance may have, with those that augmentation may add; longer ones are left
+        out too; 0: any number.
       shuffled: False gives the same order, shortest first, in every epoch.
       length_noise: share of random noise on lengths when utterances are sorted into batches, so that batches differ
         between epochs.
@@ -186,6 +188,7 @@ class Batches:
         time_stride: int = 0,
         padding: int = 0,
         window_frames: int = 1,
+        most_frames: int = 0,
         seed: int = 0,
         shuffled: bool = False,
         length_noise: float = 0.0,
@@ -220,8 +223,13 @@ class Batches:
         self._paths = {number: dataset.file(dataset.shards[number]) for number in shards}
         self._files = {number: open_shard(path) for number, path in self._paths.items()}
         # n frames give (n - window) // stride + 1 output frames; `min_frames` is the smallest n that gives enough.
-        self.infeasible = [record.id for record in records if record.frames < record.min_frames]
-        self._records = [record for record in records if record.frames >= record.min_frames]
+        feasible = [
+            record.frames >= record.min_frames
+            and (not most_frames or record.frames * (1 + longer) + more_frames <= most_frames)
+            for record in records
+        ]
+        self.infeasible = [record.id for record, fits in zip(records, feasible, strict=True) if not fits]
+        self._records = [record for record, fits in zip(records, feasible, strict=True) if fits]
         self._frames = np.array([record.frames for record in self._records], np.float64)
         self._weights = self._weigh_drafts(split, draft_weight)
         self._verified = np.zeros(len(self._records), bool)

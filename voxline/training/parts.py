@@ -20,6 +20,8 @@ from voxline.training.weight_names import weight_names
 
 RANGE = re.compile(r"(\d+)-(\d+)")
 ANY = "*"
+MAX_NAMED = 10
+"""New symbols that a message names."""
 
 
 class TrainedParts:
@@ -133,6 +135,26 @@ class TrainedParts:
             raise SettingsError(
                 f"train.start: {', '.join(list_parts(frozen))} is left random, and train.freeze or train.lora freezes "
                 "it, so that it would never be trained; freeze less, or name it in train.lora.also"
+            )
+
+    def check_new_symbols(self, names: Iterable[str], symbols: Sequence[str]) -> None:
+        """Refuses symbols that the model to start from does not know, where nothing would teach them.
+
+        Args:
+          names: of the weights with an entry for each symbol.
+          symbols: the new ones.
+
+        Raises:
+          SettingsError: such weights are frozen, or LoRA alone updates them.
+        """
+        low_rank = {self.names[id(kernel)] for kernel in self.low_rank_kernels}
+        untaught = [name for name in names if name in self._frozen or name in low_rank]
+        if symbols and untaught:
+            more = f" and {len(symbols) - MAX_NAMED:,} more" if len(symbols) > MAX_NAMED else ""
+            new = ", ".join(map(repr, symbols[:MAX_NAMED])) + more
+            raise SettingsError(
+                f"train.start: the model to start from does not know {new}, and train.freeze or train.lora keeps {', '.join(list_parts(untaught))} from learning new symbols; do "
+                "not freeze it, name it in train.lora.also, or write the transcripts with the symbols that it knows"
             )
 
     def _freeze(self, parts: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, e
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.public_parents import find_public_parent, public_config
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
+from voxline.families.asr.task import AsrTask
 from voxline.families.asr.token_search import search_tokens
 from voxline.families.family import find_family
 from voxline.inference.alignment import align_recording
@@ -511,6 +512,30 @@ def test_the_encoder_of_a_public_model_still_takes_a_ctc_head(public: Path, spok
     info = read_model_info(model)
     assert (info.kind, "".join(info.alphabet)) == ("ctc", " " + LETTERS)
     assert not (model / TOKENIZER_JSON).exists()
+
+
+def test_under_ctc_what_is_too_short_or_too_long_is_left_out_and_named(public: Path, tmp_path: Path) -> None:
+    """A letter needs 2 feature frames, and a double one 2 more; the network has positions for 32 output frames."""
+    texts = ("Two.", "Cats sell so.", "A cat", "Bees all.", "Two.")
+    dataset = make_dataset(tmp_path / "texts", texts, frames=18)
+    lengths = [18, 21, 24, 27, 30]
+    changes = {"model": {"head": "ctc", "padding": 2}, "max_infeasible_share": 0.5}
+
+    def left_out(dataset: Dataset, **more: Any) -> list[str]:
+        return sorted(AsrTask(settings_from(public, **changes, **more), dataset).train.infeasible)
+
+    needed = [2 * (len(text) + sum(map(str.__eq__, text, text[1:]))) - 1 - 2 * 2 for text in texts]
+    assert left_out(dataset) == [f"train-{n}" for n in range(5) if lengths[n] < needed[n]] == ["train-1"]
+    with pytest.raises(
+        WorkError, match=r"1 of 5 utterances have too few frames for their labels at stride 2, or are .*"
+    ):
+        AsrTask(settings_from(public, model=changes["model"]), dataset)
+
+    # 2 · 32 positions, of which the silence on both sides takes 4.
+    long = make_dataset(tmp_path / "long", ("A.",) * 5, frames=52)
+    assert left_out(long) == ["train-3", "train-4"]
+    with pytest.raises(WorkError, match=r"are longer than 0\.6 s with what augmentation may add.*train-3"):
+        AsrTask(settings_from(public, model=changes["model"]), long)
 
 
 # The real model

@@ -111,31 +111,16 @@ class TokenBatches(Batches):
     """The batches of one split, for a decoder.
 
     Args:
-      most_frames, most_tokens: that an utterance may have; others are left out, and listed in `infeasible`. Frames
-        count with those that augmentation may add.
+      most_tokens: that an utterance may have; others are left out, and listed in `infeasible`.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        split: str,
-        *,
-        most_frames: int,
-        most_tokens: int,
-        longer: float = 0.0,
-        more_frames: int = 0,
-        **how: Any,
-    ) -> None:
+    def __init__(self, dataset: Dataset, split: str, *, most_tokens: int, **how: Any) -> None:
         self._most_tokens = most_tokens
-        self._most_frames = most_frames
-        self._longer = longer
-        self._more_frames = more_frames
-        super().__init__(dataset, split, longer=longer, more_frames=more_frames, **how)
+        super().__init__(dataset, split, **how)
 
     def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
         for record in super()._find_records(dataset, split):
-            frames = record.frames * (1 + self._longer) + self._more_frames
-            fits = frames <= self._most_frames and record.labels <= self._most_tokens
+            fits = record.labels <= self._most_tokens
             yield record if fits else dataclasses.replace(record, min_frames=record.frames + 1)
 
 

@@ -17,7 +17,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.augmentation import Augmentation
 from voxline.families.asr.export import export_asr
 from voxline.families.asr.export_checks import check_export
-from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, build_ctc_model
+from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, WhisperSettings, build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings, AugmentSettings
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
@@ -229,6 +229,7 @@ class AsrTask(TrainingTask):
             time_stride=settings.model.time_stride,
             padding=settings.model.padding,
             window_frames=settings.model.window_frames,
+            most_frames=self._most_frames,
         )
 
     def encode_frozen_parts(self, folder: Path) -> None:
@@ -297,10 +298,18 @@ class AsrTask(TrainingTask):
         print_status(message.replace("train:", "train: warning:", 1))
 
     @property
+    def _most_frames(self) -> int:
+        """Feature frames that the network has positions for, without the silence that it adds; 0: any number."""
+        model = self.settings.model
+        return 2 * (model.positions - model.padding) if isinstance(model, WhisperSettings) else 0
+
+    @property
     def infeasible_reason(self) -> str:
+        seconds = self._most_frames * self.dataset.features.hop_length / self.dataset.features.sample_rate
+        too_long = f", or are longer than {seconds:g} s with what augmentation may add" if seconds else ""
         if self.settings.model.time_stride == WHOLE_UTTERANCE:
-            return "are not one symbol each"
-        return super().infeasible_reason
+            return f"are not one symbol each{too_long}"
+        return f"{super().infeasible_reason}{too_long}"
 
     @property
     def infeasible_advice(self) -> str:
