@@ -88,6 +88,9 @@ def rank_transcripts(
     if base.corpus.corpora:
         raise SettingsError("corpus.corpora has several corpora; rank one at a time, with a config for each")
 
+    if base.corpus.pseudo.uri:
+        raise SettingsError("corpus.pseudo.uri has drafts; only what people wrote is ranked: --set corpus.pseudo.uri=")
+
     # Every utterance is in the test split of exactly one fold, so the results of the folds do not overlap.
     source = ingest(base.store, base.corpus).path("manifest")
     doubt_of: dict[str, tuple[float, str]] = {}

@@ -126,7 +126,7 @@ _STEPS = (
         settings=CorporaSettings,
         outputs=("manifest",),
         pod={"memory": "2Gi"},
-        paths=("uri", "corpora.*.uri", "corrections", "corpora.*.corrections"),
+        paths=("uri", "corpora.*.uri", "pseudo.uri", "corrections", "corpora.*.corrections"),
         preparation="the corpus is not unpacked or downloaded yet ({step})",
     ),
     Step(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.evaluate.measurement import SLICES
+from voxline.data.drafts import describe_drafts
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import MIN_UNITS
 from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
@@ -145,7 +146,10 @@ def _data(info: EvaluationInfo) -> list[Block]:
     seen = info.test.also_in_train
     share = seen / info.utterances
     note = f"{seen:,} of the {info.utterances:,} test utterances have a sentence that train contains too ({share:.0%})."
-    return [data_table(["split", "utterances", "audio", "speakers"], rows, label="Data by split"), small_print(note)]
+    table = data_table(["split", "utterances", "audio", "speakers"], rows, label="Data by split")
+    drafts = describe_drafts(info.model.about.dataset.drafts)
+    trained = [small_print(f"Of train, {drafts}: no person transcribed these.")] if drafts else []
+    return [table, *trained, small_print(note)]
 
 
 def _headline(info: EvaluationInfo) -> list[Metric]:

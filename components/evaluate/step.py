@@ -24,6 +24,7 @@ from voxline.components.evaluate.measurement import (
 )
 from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
 from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.data.drafts import is_draft
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.data.recordings import refuse_changed_audio
 from voxline.errors import WorkError
@@ -247,6 +248,11 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
         speakers[utterance.split].add(utterance.speaker)
         if utterance.split == settings.split:
             utterances.append(utterance)
+            if is_draft(utterance.extra):
+                raise WorkError(
+                    f"{manifest}: {utterance.id} of the split {settings.split!r} has a text that a model wrote; "
+                    "nothing is judged by a draft (corpus.pseudo)"
+                )
     if not utterances:
         raise WorkError(
             f"{manifest}: no utterance in the split {settings.split!r}, so there is nothing to measure a model on; "

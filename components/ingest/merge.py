@@ -1,16 +1,21 @@
-"""Merges the manifests of several corpora, each of which has a name.
+"""Merges the manifests of several corpora, each of which has a name, and of drafts beside one or several.
 
 The name is in front of ids and speakers, with a hyphen that a name cannot have, and is the key `corpus` of each line. A
 recording that two corpora have stays in the one whose name comes first.
+
+Drafts come last: a recording that a person transcribed stays, and no draft is of a speaker whom dev or test holds out.
+They name the speakers of the other corpora, so that a purge or a check finds one by the same name.
 """
 
 import heapq
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from voxline.components.ingest.file_index import temporary_database
+from voxline.data.drafts import DRAFTED_BY, PSEUDO, is_draft
 from voxline.data.json_codec import absolute_path
 from voxline.data.manifest import (
     MANIFEST_FILE,
@@ -39,9 +44,10 @@ def prefix_utterances(name: str, utterances: Iterable[Utterance]) -> Iterator[Ut
         extra = dict(utterance.extra)
         if CORPUS_KEY in extra:
             extra[f"corpus_{CORPUS_KEY}"] = extra[CORPUS_KEY]
+        named = utterance.speaker and name != PSEUDO
         yield utterance.replace(
             id=f"{name}-{utterance.id}",
-            speaker=f"{name}-{utterance.speaker}" if utterance.speaker else "",
+            speaker=f"{name}-{utterance.speaker}" if named else utterance.speaker,
             extra={**extra, CORPUS_KEY: name},
         )
 
@@ -59,7 +65,7 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
       corpora: what ingest wrote for each, by name, in order of the names.
 
     Raises:
-      WorkError: no utterance is left.
+      WorkError: no utterance is left, or a corpus of drafts has an utterance that is none.
     """
     duplicates = _Duplicates()
     counts: dict[str, Any] = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
@@ -67,28 +73,39 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     folders = {name: corpus.path("manifest").parent for name, corpus in corpora.items()}
     encoder = ManifestEncoder(output.folder)
 
-    # One pass: each corpus is compared with those before it, and then written. Names are in front of the ids, so the
-    # order of the names is that of the ids.
+    # Each corpus is compared with those before it; drafts, in whatever corpus, with all that people transcribed.
+    speakers = _HeldOutSpeakers()
+    with_drafts: list[str] = []
+    for name, folder in folders.items():
+        described[name] = {"key": corpora[name].key, "utterances": 0}
+        transcribed = _without_drafts(iter_manifest(folder), name, with_drafts)
+        duplicates.find(name, speakers.note(transcribed))
+    for name in dict.fromkeys(with_drafts):
+        drafts = (utterance for utterance in iter_manifest(folders[name]) if is_draft(utterance.extra))
+        duplicates.find(name, speakers.leave_out(drafts))
+
     def utterances() -> Iterator[Utterance]:
-        for name, folder in folders.items():
-            described[name] = {"key": corpora[name].key, "utterances": 0}
-            duplicates.find(name, iter_manifest(folder))
-            for utterance in iter_manifest(folder):
-                if duplicates.has(utterance.id):
-                    continue
-                counts["utterances"] += 1
-                counts[utterance.split] += 1
-                if not described[name]["utterances"]:
-                    path = encoder.relative(utterance.audio_filepath)
-                    described[name]["first"] = {"id": utterance.id, "audio_filepath": path}
-                described[name]["utterances"] += 1
-                yield utterance
+        for name, utterance in _by_id(folders):
+            if duplicates.has(utterance.id) or utterance.id in speakers.left_out:
+                continue
+            counts["utterances"] += 1
+            counts[utterance.split] += 1
+            if is_draft(utterance.extra):
+                counts["drafts"] = counts.get("drafts", 0) + 1
+            if not described[name]["utterances"]:
+                path = encoder.relative(utterance.audio_filepath)
+                described[name]["first"] = {"id": utterance.id, "audio_filepath": path}
+            described[name]["utterances"] += 1
+            yield utterance
 
     write_manifest(output.folder / MANIFEST_FILE, utterances())
 
     # Both are in order of ids.
-    own = (reject for folder in folders.values() for reject in read_rejects(folder))
-    rejects = heapq.merge(own, duplicates.rejects(), key=lambda reject: (reject.id, reject.detail))
+    own = sorted(
+        (reject for folder in folders.values() for reject in read_rejects(folder)),
+        key=lambda reject: (reject.id, reject.detail),
+    )
+    rejects = heapq.merge(own, duplicates.rejects(), speakers.rejects(), key=lambda reject: (reject.id, reject.detail))
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
 
     if not counts["utterances"]:
@@ -97,7 +114,7 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     write_json(output.folder / CORPORA_FILE, described)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE, corpora=CORPORA_FILE)
     output.counts.update(counts)
-    output.counts.update({f"from {name}": corpus["utterances"] for name, corpus in described.items()})
+    output.counts.update({f"from {name}": corpus["utterances"] for name, corpus in described.items() if name})
     if duplicates.count:
         output.counts["recordings in two corpora"] = duplicates.count
 
@@ -123,6 +140,68 @@ def check_merged(corpora: Mapping[str, StepOutput], merged: Path) -> None:
         )
         if own is None or own.audio_filepath != path:
             raise WorkError(f"{merged} was moved: its manifest leads to {path}")
+
+
+def _without_drafts(utterances: Iterable[Utterance], name: str, with_drafts: list[str]) -> Iterator[Utterance]:
+    """The utterances that people transcribed; adds the name of a corpus with others to a list.
+
+    Raises:
+      WorkError: the corpus of drafts has an utterance that is none.
+    """
+    for utterance in utterances:
+        if is_draft(utterance.extra):
+            if not with_drafts or with_drafts[-1] != name:
+                with_drafts.append(name)
+        elif name == PSEUDO:
+            raise WorkError(
+                f"corpus.{PSEUDO}: {utterance.id} has no {DRAFTED_BY}; it takes what `voxline corpus label` wrote, and "
+                "what people transcribed belongs to corpus.corpora"
+            )
+        else:
+            yield utterance
+
+
+def _by_id(folders: Mapping[str, Path]) -> Iterator[tuple[str, Utterance]]:
+    """The utterances of all corpora, each with the name of its corpus, by id."""
+    lines = (((name, utterance) for utterance in iter_manifest(folder)) for name, folder in folders.items())
+
+    # Names are in front of the ids, so that their order is that of the ids; drafts come last, whatever their name.
+    if PSEUDO not in folders:
+        return itertools.chain.from_iterable(lines)
+    return heapq.merge(*lines, key=lambda line: line[1].id)
+
+
+class _HeldOutSpeakers:
+    """The speakers whom dev and test alone have: a draft of one would spoil what they are held out for.
+
+    Attributes:
+      left_out: ids of drafts.
+    """
+
+    def __init__(self) -> None:
+        self._trained: set[str] = set()
+        self._judged: set[str] = set()
+        self.left_out: dict[str, str] = {}
+
+    def note(self, transcribed: Iterable[Utterance]) -> Iterator[Utterance]:
+        """Passes utterances on, and notes their speakers."""
+        for utterance in transcribed:
+            (self._trained if utterance.split == "train" else self._judged).add(utterance.speaker)
+            yield utterance
+
+    def leave_out(self, drafts: Iterable[Utterance]) -> Iterator[Utterance]:
+        """Passes on the drafts of other speakers."""
+        held_out = self._judged - self._trained - {""}
+        for utterance in drafts:
+            if utterance.speaker in held_out:
+                self.left_out[utterance.id] = utterance.speaker
+            else:
+                yield utterance
+
+    def rejects(self) -> Iterator[Reject]:
+        """Yields the rejects by id."""
+        for id, speaker in sorted(self.left_out.items()):
+            yield Reject(id, Reason.HELD_OUT_SPEAKER, f"a draft of {speaker}, whom dev or test holds out")
 
 
 class _Duplicates:

@@ -18,6 +18,7 @@ from voxline.components.ingest.http_download import (
     without_query,
 )
 from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings, CorpusSettings
+from voxline.data.drafts import PSEUDO
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
@@ -102,10 +103,12 @@ def name_corpus(message: str, name: str) -> str:
     'corpus.corpora.ours.uri is empty; give a folder'
     >>> name_corpus("/data/corpus.tar: damaged", "ours")
     'corpus.corpora.ours: /data/corpus.tar: damaged'
+    >>> name_corpus("corpus.uri is empty; give a folder", "pseudo")
+    'corpus.pseudo.uri is empty; give a folder'
     """
     if not name:
         return message
-    own = f"corpus.corpora.{name}"
+    own = f"corpus.{PSEUDO}" if name == PSEUDO else f"corpus.corpora.{name}"
     named = _CORPUS_KEY.sub(own, message)
     return named if named.startswith(own) else f"{own}: {named}"
 

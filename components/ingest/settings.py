@@ -7,6 +7,7 @@ import pydantic
 
 from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
+from voxline.data.drafts import PSEUDO
 from voxline.settings import Settings, merge
 
 HTTP_SCHEMES = ("http://", "https://")
@@ -169,7 +170,7 @@ class CorpusSettings(Settings):
         return roots
 
 
-_NOT_INHERITED = ("uri", "sha256", "corpora")
+_NOT_INHERITED = ("uri", "sha256", "corpora", "pseudo")
 
 
 class WeightedCorpus(CorpusSettings):
@@ -186,11 +187,30 @@ class WeightedCorpus(CorpusSettings):
     )
 
 
+class PseudoSettings(Settings):
+    """Drafts: recordings whose transcripts a model wrote, beside those that people transcribed."""
+
+    uri: str = pydantic.Field(
+        "",
+        description="folder that `voxline corpus label` wrote, or one with several such folders, on a disk or in a "
+        "bucket; its drafts are trained on (train.pseudo_weight), and never in dev or test; empty: none",
+    )
+
+    @pydantic.field_validator("uri", mode="before")
+    @classmethod
+    def _accept_nothing(cls, uri: Any) -> Any:
+        return "" if uri is None else uri  # as of `--set corpus.pseudo.uri=`
+
+
 class CorporaSettings(CorpusSettings):
     """One corpus, or several that become one manifest."""
 
     EXPOSED = ("uri", "format")
-    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"corpora"}  # each has a key of its own
+    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"corpora", "pseudo"}  # each has a key of its own
+
+    pseudo: PseudoSettings = pydantic.Field(
+        PseudoSettings(), description="recordings whose transcripts a model drafted, beside the others (asr)"
+    )
 
     corpora: dict[Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]{0,31}$")], WeightedCorpus] = (
         pydantic.Field(
@@ -218,6 +238,10 @@ class CorporaSettings(CorpusSettings):
     def _check_corpora(self) -> Self:
         if not self.corpora:
             return self
+        if self.pseudo.uri and PSEUDO in self.corpora:
+            raise ValueError(
+                f"corpora has one of the name {PSEUDO}, which is that of the drafts (pseudo.uri); give it another name"
+            )
         if self.uri or self.sha256:
             raise ValueError(
                 f"corpora has {', '.join(self.corpora)}, and uri or sha256 is set too; "
@@ -239,8 +263,21 @@ class CorporaSettings(CorpusSettings):
         return values
 
     def by_name(self) -> dict[str, CorpusSettings]:
-        """The corpora in order of their names; the only one is called "" where it has no name."""
-        return dict(sorted(self.corpora.items())) if self.corpora else {"": self}
+        """The corpora in order of their names; the only one is called "" where it has no name. Drafts come last."""
+        corpora: dict[str, CorpusSettings] = dict(sorted(self.corpora.items())) if self.corpora else {"": self}
+        if not self.pseudo.uri:
+            return corpora
+
+        # Their manifest says that all are of train, so that no share of them is drawn.
+        shared = ("max_reject_share", "max_unpacked_gigabytes", "max_unpacked_files", "audio_roots")
+        values = {name: getattr(self, name) for name in shared}
+        drafts = CorpusSettings.of({"uri": self.pseudo.uri, "format": "manifest", "split": {"dev": 0}, **values})
+        return {**corpora, PSEUDO: drafts}
+
+    @property
+    def are_merged(self) -> bool:
+        """Returns whether the manifest is made of several: of corpora with names, or of drafts beside others."""
+        return bool(self.corpora or self.pseudo.uri)
 
     def weights(self) -> dict[str, float]:
         """The weights by name; empty where all of them are 1."""

@@ -23,6 +23,7 @@ from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.data.corrections import Correction, read_corrections
+from voxline.data.drafts import is_draft
 from voxline.data.json_codec import parse_json
 from voxline.data.manifest import (
     MANIFEST_FILE,
@@ -47,7 +48,7 @@ _STEP = "ingest"
 
 
 def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
-    """Reads the corpus at `settings.uri`, or those of `CorporaSettings.corpora`: each by itself, then all merged.
+    """Reads the corpus at `settings.uri`, or those of `CorporaSettings`: each by itself, then all merged.
 
     Args:
       store: the folder or bucket URI of all steps' outputs; archives are unpacked there too.
@@ -59,7 +60,7 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
       SettingsError: the corpus does not exist, or the settings do not fit it.
       WorkError: the corpus cannot be read, or too large a share of it was rejected.
     """
-    if isinstance(settings, CorporaSettings) and settings.corpora:
+    if isinstance(settings, CorporaSettings) and settings.are_merged:
         return _run_all(store, settings)
     return _run_one(store, settings)
 
@@ -74,7 +75,8 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
     would_run: dict[str, str] = {}
 
     # Each corpus is a step of its own, so that one that changes does not read the others again.
-    for name, corpus in settings.by_name().items():
+    corpora = settings.by_name()
+    for name, corpus in corpora.items():
         try:
             outputs[name] = _run_one(store, corpus, name)
         except StepWouldRunError as found:
@@ -86,7 +88,7 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
             raise
 
     # The key of a corpus that is only planned is the one that it will have, so the plan knows the merged key too.
-    keys = {name: outputs[name].key if name in outputs else would_run[name] for name in settings.corpora}
+    keys = {name: outputs[name].key if name in outputs else would_run[name] for name in corpora}
     inputs = {f"corpus {name}": keys[name] for name in sorted(keys)}
     if would_run:
         raise StepWouldRunError(_STEP, step_key(store, _STEP, Settings(), inputs, REVISION)[0], "")
@@ -320,7 +322,11 @@ def _utterances(
         if isinstance(utterance, Reject):
             table.add_reject(utterance)
         else:
-            counts[split] += 1
+            # Nothing is judged by what a model wrote, whatever decides the splits.
+            if is_draft(utterance.extra):
+                utterance = utterance.replace(split="train")
+                counts["drafts"] = counts.get("drafts", 0) + 1
+            counts[utterance.split] += 1
             if raw and is_raw_name(utterance.audio_filepath):
                 utterance = utterance.replace(extra={**utterance.extra, RAW_FORMAT_KEY: raw})
             yield utterance

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from voxline.components.push.settings import PushSettings
+from voxline.data.drafts import describe_drafts
 from voxline.errors import SettingsError
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.streaming_graph import STREAM_FILE
@@ -139,6 +140,14 @@ def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
                 f"push: '{kind}.{name}' is a metric that evaluate did not measure; remove the {threshold}, or let "
                 f"evaluate measure it{setting}"
             )
+
+
+def blame_drafts(evaluation: Evaluation, checks: Sequence[GateCheck]) -> list[str]:
+    """Names the drafts behind a model whose metrics are refused, and how to train without them; [] without drafts."""
+    drafts = describe_drafts(evaluation.model_info.dataset.drafts)
+    if not drafts or not any(check.passed is False and check.measured is not None for check in checks):
+        return []
+    return [f"it was trained on {drafts}; --set corpus.pseudo.uri= trains without them"]
 
 
 def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:

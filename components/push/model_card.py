@@ -7,6 +7,7 @@ model, as Kubeflow's UI shows it beside those of other runs.
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.push.gate import Verdict
+from voxline.data.drafts import describe_drafts
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation, EvaluationInfo
@@ -53,6 +54,8 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
     before = "Nothing was in service." if verdict.in_service is None else f"In service: version {verdict.in_service}."
     origin = f"Model `{info.model.name}`. {version}{before} {_digests(evaluation)}"
     test = info.test
+    if drafts := describe_drafts(info.model.about.dataset.drafts):
+        origin += f" Trained on {drafts}."
     measured = f"{info.utterances:,} utterances of the split `{test.split}`, {test.speakers:,} speakers"
 
     # A model that was there already has no checks, and so no table.
@@ -95,6 +98,7 @@ def _data(evaluation: Evaluation) -> str:
     test = info.test
     return (
         markdown_table(["split", "utterances", "minutes"], rows)
+        + (f"\n\nOf train, {describe_drafts(dataset.drafts)}: no person transcribed these." if dataset.drafts else "")
         + f"\n\nDataset `{dataset.key or 'unknown'}`. Measured on {info.utterances:,} utterances "
         f"of the split `{test.split}` (`{test.fingerprint}`), {test.speakers:,} speakers."
         f"\n\n{_digests(evaluation)}"

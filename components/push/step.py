@@ -144,6 +144,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         # A check that was skipped is no reason against the model: `passed` is None.
         reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
+            reasons += gate.blame_drafts(measured, checks)
             return publication.record(Verdict(False, None, None, in_service, reasons, checks))
 
         successors = _anchor_of_successors(measured, models, champion, anchor, settings)

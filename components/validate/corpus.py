@@ -64,6 +64,11 @@ class CheckedCorpus:
     def splits(self) -> StringColumn:
         return self.tally.splits
 
+    @property
+    def drafted_by(self) -> StringColumn:
+        """The models that drafted transcripts; "" where a person wrote it."""
+        return self.tally.drafted_by
+
     @functools.cached_property
     def recordings(self) -> HashColumn:
         """The hashes of the samples."""

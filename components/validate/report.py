@@ -54,7 +54,7 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
         page.add_section("Offending utterances", *offenders)
 
     page.add_section("Distributions", _distributions(corpus, settings))
-    page.add_section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
+    page.add_section("Splits and speakers", _splits(corpus), *_drafts(corpus), *_speakers(corpus), *_rejects(corpus))
     return page
 
 
@@ -219,6 +219,20 @@ def _splits(corpus: CheckedCorpus) -> Block:
         )
 
     return data_table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
+
+
+def _drafts(corpus: CheckedCorpus) -> list[Block]:
+    """Table of the drafts in each split, by the model that wrote them; [] without drafts."""
+    rows = []
+    for split in corpus.present_splits():
+        indices = corpus.rows(split)
+        for model in filter(None, corpus.drafted_by.names):
+            drafts = indices[corpus.drafted_by.codes[indices] == corpus.drafted_by.number(model)]
+            if drafts.size:
+                rows.append([split, model, len(drafts), format_duration(corpus.durations[drafts].sum(dtype=float))])
+    return (
+        [data_table(["split", "drafted by", "drafts", "audio"], rows, "Transcripts that models wrote")] if rows else []
+    )
 
 
 def _speakers(corpus: CheckedCorpus) -> list[Block]:

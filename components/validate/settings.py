@@ -189,6 +189,9 @@ class ValidateSettings(RunnerSettings):
     recording_overlap: ErrorCheckSettings = pydantic.Field(
         ErrorCheckSettings(), description="dev and test utterances whose recording is also in another split (a count)"
     )
+    judged_drafts: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(), description="dev and test utterances whose transcript a model drafted (a count)"
+    )
     speaker_overlap: CheckSettings = pydantic.Field(
         CheckSettings(), description="share of dev and test utterances whose speaker is also in train"
     )

@@ -1,6 +1,6 @@
 """The tally of a manifest, or of a part of it: compact columns and counts for the checks.
 
-Tallies of consecutive parts, appended in order, are identical to the tally of the whole. An utterance takes 85 bytes,
+Tallies of consecutive parts, appended in order, are identical to the tally of the whole. An utterance takes 89 bytes,
 however long its transcript; everything else is read from the manifest when needed.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
+from voxline.data.drafts import DRAFTED_BY
 from voxline.data.json_codec import parse_line
 from voxline.data.manifest import identity_json
 from voxline.errors import WorkError
@@ -47,6 +48,7 @@ class ManifestTally:
         frames in which CTC can emit the transcript.
       hashed: by name, for each utterance: 8 bytes for its id, its recording (zeros if unknown) and its transcript, and
         16 bytes for its identity, if identities are wanted.
+      drafted_by: of each utterance, the model that wrote its transcript.
       token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
       all_hashed: whether every utterance has an `audio_hash`.
     """
@@ -57,6 +59,7 @@ class ManifestTally:
         self.hashed = {name: bytearray() for name in HASHED}
         self.speakers = StringColumn()
         self.splits = StringColumn()
+        self.drafted_by = StringColumn()
         self.token_counts: dict[str, collections.Counter[str]] = {}
         self.all_hashed = True
 
@@ -115,6 +118,7 @@ class ManifestTally:
         # Numbers of strings differ between the parts, so these columns translate them.
         self.speakers.extend(after.speakers)
         self.splits.extend(after.splits)
+        self.drafted_by.extend(after.drafted_by)
         for split, counts in after.token_counts.items():
             self.token_counts.setdefault(split, collections.Counter()).update(counts)
         self.all_hashed = self.all_hashed and after.all_hashed
@@ -141,6 +145,7 @@ class ManifestTally:
 
         self.speakers.append(values.get("speaker", ""))
         self.splits.append(split)
+        self.drafted_by.append(str(values.get(DRAFTED_BY) or ""))
         self.all_hashed = self.all_hashed and bool(values.get("audio_hash"))
         self._count(text, split, counts)
 
@@ -177,6 +182,7 @@ class ManifestTally:
             "hashed": {name: encode_base64(hashes) for name, hashes in self.hashed.items()},
             "speakers": self.speakers.to_json(),
             "splits": self.splits.to_json(),
+            "drafted_by": self.drafted_by.to_json(),
             "token_counts": self.token_counts,
             "all_hashed": self.all_hashed,
         }
@@ -190,6 +196,7 @@ class ManifestTally:
         tally.hashed = {name: bytearray(decode_base64(plain["hashed"][name])) for name in HASHED}
         tally.speakers = StringColumn.from_json(plain["speakers"])
         tally.splits = StringColumn.from_json(plain["splits"])
+        tally.drafted_by = StringColumn.from_json(plain["drafted_by"])
         tally.token_counts = {split: collections.Counter(counts) for split, counts in plain["token_counts"].items()}
         tally.all_hashed = plain["all_hashed"]
         return tally

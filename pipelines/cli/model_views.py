@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxline.data.dataset import Dataset
+from voxline.data.drafts import DRAFTED_BY, describe_drafts
 from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.model_info import AS_PUBLISHED, ModelInfo
@@ -181,6 +182,9 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
     # A model that started from another one has learned that one's data too. Of published weights nobody has the list.
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
         lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
+    drafts = Counter(line[DRAFTED_BY] for line in training_data.utterances if DRAFTED_BY in line)
+    if drafts:
+        lines.append(f"{'drafts':<10}{describe_drafts(dict(sorted(drafts.items())))}: no person transcribed these")
     info = parse_versioned(data, ModelInfo, f"{registry.uri}/{version}/{MODEL_JSON}")
     lines += [
         f"{'unknown':<10}what {ancestor.label} was trained on, a file of published weights: no purge of a speaker "

@@ -49,7 +49,8 @@ def corpus_locations(values: Values) -> list[str]:
     ['/a', '/b']
     """
     named = [corpus.get("uri", "") for corpus in (get_key(values, "corpus.corpora") or {}).values()]
-    uris = [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
+    drafts = get_key(values, "corpus.pseudo.uri")
+    uris = [str(uri) for uri in (get_key(values, "corpus.uri"), *named, drafts) if uri]
     return [uri.partition("?")[0] if uri.startswith(HTTP_SCHEMES) else uri for uri in uris]
 
 

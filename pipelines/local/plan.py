@@ -121,7 +121,7 @@ def _effective_settings(settings: Settings) -> Settings:
     """The settings that a step's marker has: a training that starts from a model has other rates, and the manifest of
     several corpora has none, as each corpus has its own.
     """
-    if isinstance(settings, CorporaSettings) and settings.corpora:
+    if isinstance(settings, CorporaSettings) and settings.are_merged:
         return Settings()
     if isinstance(settings, TrainSettings) and settings.start.model:
         return settings.started_from(settings.start.model)

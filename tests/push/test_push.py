@@ -21,6 +21,33 @@ from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
 
+def test_a_refusal_names_the_drafts_and_how_to_train_without_them(
+    make_asr_model: MakeAsrModel, judge: Judge, tmp_path: Path
+) -> None:
+    assert judge(make_asr_model({}))["pushed"]
+    drafted = tmp_path / "drafted"
+    shutil.copytree(make_asr_model({"two": "one"}), drafted)
+    about = json.loads((drafted / "model.json").read_text())
+    about["dataset"]["drafts"] = {"asr@3 (4f1c09aa2be0)": 1200}
+    (drafted / "model.json").write_text(json.dumps(about))
+    reasons = judge(drafted)["reasons"]
+    assert reasons[-1] == (
+        "it was trained on 1,200 drafts by asr@3 (4f1c09aa2be0); --set corpus.pseudo.uri= trains without them"
+    )
+    assert not any("drafts" in reason for reason in reasons[:-1])
+
+    # Without drafts nothing is said of them; with a good model, its card says what it was trained on.
+    assert not any("drafts" in reason for reason in judge(make_asr_model({"two": "one"}))["reasons"])
+    shutil.rmtree(drafted)
+    shutil.copytree(make_asr_model({"eight": "seven"}), drafted)
+    (drafted / "model.json").write_text(json.dumps(about))
+    assert judge(drafted)["pushed"]
+    card = (Registry(tmp_path / "registry", "asr").path(2) / "model_card.md").read_text()
+    assert "Of train, 1,200 drafts by asr@3 (4f1c09aa2be0): no person transcribed these." in card
+    report = (Registry(tmp_path / "registry", "asr").path(2) / "evaluation" / "report.html").read_text()
+    assert "1,200 drafts by asr@3 (4f1c09aa2be0): no person transcribed these" in report
+
+
 def test_a_good_model_becomes_a_version_with_its_card_and_provenance(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ class Take:
     speaker: str
     text: str
     samples: Samples
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def speech(seed: int, seconds: float = 1.0) -> Samples:
@@ -81,6 +82,7 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
                 take.split,
                 audio_hash=hash_bytes(pcm.tobytes()),
                 measured=measure_level(pcm, RATE, -60.0),
+                extra=take.extra,
             )
         )
     write_manifest(folder / "manifest.jsonl", utterances)

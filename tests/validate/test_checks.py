@@ -65,6 +65,12 @@ def a_speaker_of_train_in_test(takes: list[Take]) -> None:
     of(takes, "test")[0].speaker = "train-voice-0"
 
 
+@fault("judged_drafts", offenders=["dev-0", "test-0"])
+def drafts_in_dev_and_test(takes: list[Take]) -> None:
+    for take in (of(takes, "dev")[0], of(takes, "test")[0], of(takes, "train")[0]):
+        take.extra = {"drafted_by": "asr@3 (4f1c09aa2be0)"}
+
+
 @fault("sentence_overlap", offenders=["dev-0", "dev-1", "test-0"])
 def sentences_of_train_in_dev_and_test(takes: list[Take]) -> None:
     for take, model in zip([*of(takes, "dev")[:2], of(takes, "test")[0]], takes, strict=False):

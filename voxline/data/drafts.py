@@ -9,18 +9,37 @@ A draft is trained on, with a weight below 1. It is never in dev or test: a mode
 another one.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from voxline.data.rows import DatasetRow
 
 DRAFTED_BY = "drafted_by"
 """The key that makes a draft of a line."""
 AGREEMENT = "draft_agreement"
 CONFIDENCE = "draft_confidence"
-CORPUS = "pseudo"
+PSEUDO = "pseudo"
 """Name of the corpus of drafts (`corpus.pseudo`), which is in front of their ids."""
 DRAFTS_FOLDER = "drafting"
 DRAFTS_SUFFIX = ".drafts"
 """Of a corpus of drafts: what models heard of each recording, whether it was kept or not, in files of lines."""
+
+
+def count_drafts(rows: Iterable["DatasetRow"]) -> dict[str, int]:
+    """Counts the drafts of train, by the model that wrote them."""
+    models = Counter(str(row.extra[DRAFTED_BY]) for row in rows if row.split == "train" and is_draft(row.extra))
+    return dict(sorted(models.items()))
+
+
+def describe_drafts(counts: Mapping[str, int]) -> str:
+    """The counts in words; empty without drafts.
+
+    >>> describe_drafts({"asr@3 (4f1c09aa2be0)": 1200, "large (ba5e)": 1})
+    '1,200 drafts by asr@3 (4f1c09aa2be0), 1 draft by large (ba5e)'
+    """
+    return ", ".join(f"{count:,} draft{'' if count == 1 else 's'} by {model}" for model, count in counts.items())
 
 
 def is_draft(extra: Mapping[str, Any]) -> bool:

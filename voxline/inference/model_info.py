@@ -34,12 +34,14 @@ class DatasetInfo(FilePart):
       key: of extract's output; empty of a file of published weights.
       fingerprint: of its utterances.
       counts, seconds: of each split.
+      drafts: of train, by the model that wrote the transcripts; those that were replayed too.
     """
 
     key: str = ""
     fingerprint: str = ""
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    drafts: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Provenance(FilePart):

@@ -7,7 +7,8 @@
 
 The file lists the train split and the dev split, which chose among the weights. Training never sees the test split.
 A model that started from another one also lists what its ancestors were trained on, with `"inherited": true` where its
-own dataset does not have it: it knows these utterances through their weights.
+own dataset does not have it: it knows these utterances through their weights. Of a draft, `drafted_by` names the model
+that wrote the transcript.
 Lines are sorted by id, and the same rows give the same bytes. The file names people: a purge removes their lines and
 counts them.
 """
@@ -19,6 +20,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.data.drafts import DRAFTED_BY, is_draft
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
@@ -116,6 +118,8 @@ def training_data_of(dataset: "Dataset") -> TrainingData:
             "offset": row.offset,
             "duration": row.duration,
             "text_hash": hash_bytes(row.text.encode()),
+            # The transcript of a draft is a model's, which the weights have learned from too.
+            **({DRAFTED_BY: row.extra[DRAFTED_BY]} if is_draft(row.extra) else {}),
         }
         for row in dataset.rows()
         if row.split in SPLITS

@@ -15,6 +15,7 @@ import msgspec
 import tensorflow as tf
 
 from voxline.data.dataset import Dataset
+from voxline.data.drafts import count_drafts
 from voxline.inference.model_info import (
     DatasetInfo,
     ModelInfo,
@@ -128,7 +129,11 @@ def model_info(
         # A warm start gives the next dataset these statistics.
         normalization=Normalization(mean=list(dataset.mean), deviation=list(dataset.deviation)),
         dataset=DatasetInfo(
-            key=dataset.key, fingerprint=dataset.fingerprint, counts=dataset.counts, seconds=dataset.seconds
+            key=dataset.key,
+            fingerprint=dataset.fingerprint,
+            counts=dataset.counts,
+            seconds=dataset.seconds,
+            drafts=count_drafts(dataset.rows()),
         ),
         provenance=Provenance(
             git_revision=git_revision() or "unknown", versions=package_versions(PACKAGES), trained=trained

@@ -22,6 +22,9 @@ CHECKS = [
     CorpusCheck("duplicate_ids", "Is every id unique?", "count", leakage.duplicate_ids),
     CorpusCheck("duplicate_audio", "Does every recording occur once?", "count", leakage.duplicate_audio),
     CorpusCheck("recording_overlap", "Is every recording in one split only?", "count", leakage.recording_overlap),
+    CorpusCheck(
+        "judged_drafts", "Did people transcribe all of dev and test, and no model?", "count", leakage.judged_drafts
+    ),
     CorpusCheck("speaker_overlap", "Do dev and test have other speakers than train?", "share", leakage.speaker_overlap),
     CorpusCheck(
         "sentence_overlap", "Do dev and test have other sentences than train?", "share", leakage.sentence_overlap

@@ -67,6 +67,17 @@ def recording_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     )
 
 
+def judged_drafts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    rows = corpus.rows(*HELD_OUT)
+    offenders = rows[corpus.drafted_by.codes[rows] != corpus.drafted_by.number("")]
+    return CheckFinding(
+        len(offenders),
+        f"{len(offenders):,} utterances of dev and test have a transcript that a model wrote",
+        offenders,
+        lambda row: f"drafted by {corpus.drafted_by[row]}",
+    )
+
+
 def speaker_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     judged = corpus.rows(*HELD_OUT)
     # Utterances without a speaker would all seem to be by the same one.
