@@ -144,6 +144,7 @@ def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
 
 def blame_drafts(evaluation: Evaluation, checks: Sequence[GateCheck]) -> list[str]:
     """Names the drafts behind a model whose metrics are refused, and how to train without them; [] without drafts."""
+    # Only what was measured may be the fault of drafts: a model that was rolled back, or does not load, is not.
     drafts = describe_drafts(evaluation.model_info.dataset.drafts)
     if not drafts or not any(check.passed is False and check.measured is not None for check in checks):
         return []
