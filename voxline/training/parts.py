@@ -153,8 +153,9 @@ class TrainedParts:
             more = f" and {len(symbols) - MAX_NAMED:,} more" if len(symbols) > MAX_NAMED else ""
             new = ", ".join(map(repr, symbols[:MAX_NAMED])) + more
             raise SettingsError(
-                f"train.start: the model to start from does not know {new}, and train.freeze or train.lora keeps {', '.join(list_parts(untaught))} from learning new symbols; do "
-                "not freeze it, name it in train.lora.also, or write the transcripts with the symbols that it knows"
+                f"train.start: the model to start from does not know {new}, and train.freeze or train.lora keeps "
+                f"{', '.join(list_parts(untaught))} from learning new symbols; do not freeze it, name it in "
+                "train.lora.also, or write the transcripts with the symbols that it knows"
             )
 
     def _freeze(self, parts: Sequence[str]) -> None:

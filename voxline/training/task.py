@@ -19,6 +19,7 @@ from voxline.training import devices
 from voxline.training.averaging import TRAINED
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
+from voxline.training.parts import TrainedParts
 from voxline.training.settings import StopSettings, TrainSettings
 from voxline.training.train_module import StepResult
 
@@ -119,6 +120,8 @@ SplitBatches = TypeVar("SplitBatches", bound=TrainBatches)
 
 class Trainable(Protocol):
     """Interface of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
+
+    parts: TrainedParts
 
     @property
     def parameter_count(self) -> int: ...
