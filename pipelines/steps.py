@@ -199,7 +199,7 @@ _STEPS = (
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model", "probe": "evaluate.probe"},
         takes_hours=True,
-        models=("start.model", "export.vocoder", "voice", "sharpen.recognizer"),
+        models=("start.model", "start.fallback", "export.vocoder", "voice", "sharpen.recognizer"),
     ),
     Step(
         name="language",

@@ -16,7 +16,7 @@ from voxline.errors import WorkError
 from voxline.families.family import find_family
 from voxline.inference.saved_model import CURVES_FILE, exported_folder
 from voxline.progress import print_status
-from voxline.registry.parents import Parent, find_other_model, find_parent
+from voxline.registry.parents import RANDOM_WEIGHTS, Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.files import atomic_folder
 from voxline.store.finished import check_input, is_finished, step_key
@@ -83,18 +83,9 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
     parent: Parent | None = None
 
     # The model to start from is pinned by its digest: the alias that the config names may move to another version.
-    if start := settings.start.model:
-        parent = find_family(settings.family).public_parent(start)
-        if parent is None:
-            parent = find_parent(
-                start,
-                registry,
-                family=settings.family,
-                own_name=settings.name,
-                generations=settings.start.generations,
-                test=_test_recordings(read),
-            )
-        settings = settings.started_from(parent.pinned if parent else "")
+    if settings.start.model:
+        parent, by_fallback = _find_start(settings, read, registry)
+        settings = settings.started_from(parent.pinned if parent else "", by_fallback=by_fallback)
 
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
     # The key has all that decides the weights: a later promotion or a purge must not find the output of other data.
@@ -117,6 +108,31 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
             _continue_shorter(store, settings, inputs, work)
         _train(read, store, settings, work, origin, auxiliary)
     return work
+
+
+def _find_start(settings: TrainSettings, dataset: Dataset, registry: Path | str) -> tuple[Parent | None, bool]:
+    """The model to start from, None for random weights; and whether it is the fallback."""
+    start = settings.start
+    test = _test_recordings(dataset)
+
+    def find(model: str, own_name: str, otherwise: str, setting: str) -> Parent | None:
+        public = find_family(settings.family).public_parent(model)
+        return public or find_parent(
+            model,
+            registry,
+            family=settings.family,
+            own_name=own_name,
+            generations=start.generations,
+            test=test,
+            otherwise=otherwise,
+            setting=setting,
+        )
+
+    instead = f"{start.fallback} (train.start.fallback)" if start.fallback else RANDOM_WEIGHTS
+    parent = find(start.model, settings.name, instead, "train.start.model")
+    if parent or not start.fallback:
+        return parent, False
+    return find(start.fallback, "", RANDOM_WEIGHTS, "train.start.fallback"), True
 
 
 def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[str, str], work: StepOutput) -> None:

@@ -1,6 +1,7 @@
 """The config of a run: strict, told where a fault stands, and completed in one place."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -224,3 +225,15 @@ def test_a_config_is_checked_without_tensorflow_and_onnx(tmp_path: Path) -> None
         [sys.executable, "-c", code, tmp_path / "run.yaml"], capture_output=True, text=True, check=True
     )
     assert ran.stdout.split() == ["True"]
+
+
+def test_a_fallback_gives_the_config_what_a_public_model_fixes(tmp_path: Path) -> None:
+    """A compiled pipeline has the same: the name is resolved where the step runs."""
+    shutil.copytree(ROOT / "tests" / "families" / "networks" / "hub" / "whisper", tmp_path / "parent")
+    (tmp_path / "run.yaml").write_text(
+        "name: run\ncorpus: {uri: corpus}\n"
+        "train: {epochs: 4, start: {model: asr@production, fallback: parent, epochs: 1}}\n"
+    )
+    config = load_config(tmp_path / "run.yaml").plain()
+    assert (config["train"]["model"]["kind"], config["extract"]["features"]["kind"]) == ("whisper", "whisper")
+    assert config["train"]["start"]["fallback"] == str(tmp_path / "parent")

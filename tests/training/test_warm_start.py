@@ -210,6 +210,57 @@ def test_a_model_without_a_version_yet_starts_from_random_weights(
             find_parent(model, tmp_path, **which)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_the_first_night_starts_from_the_fallback_and_the_second_from_the_first(
+    few: Dataset, parent_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Work is named by the model that it starts from: the same start without a fallback is reused."""
+    registry = tmp_path / "registry"
+    store = tmp_path / "store"
+    nightly = settings_from("asr@production", start={"fallback": str(parent_model), "rate_share": 0.5})
+    first = run(few.folder, store, nightly, registry)
+    said = capsys.readouterr().out
+    assert f"asr has no version in service yet; starting from {parent_model} (train.start.fallback)" in said
+    about = read_model_info(first.path("model"))
+    assert [ancestor.digest for ancestor in ancestors_of(about)] == [model_digest(parent_model)]
+    assert about.settings["start"]["model"] == str(parent_model)
+    assert run(few.folder, store, settings_from(str(parent_model), start={"rate_share": 0.5}), registry).reused
+
+    publish_with_list(registry, first.path("model"))
+    second = run(few.folder, store, nightly, registry)
+    assert not second.reused
+    assert ancestors_of(read_model_info(second.path("model")))[0].label == "asr@1"
+    assert "fallback" not in capsys.readouterr().out
+
+    # A row of generations ends with the fallback too.
+    limited = nightly.model_copy(update={"start": nightly.start.model_copy(update={"generations": 1})})
+    third = run(few.folder, store, limited, registry)
+    assert third.reused
+    assert third.key == first.key
+
+
+def test_a_fallback_has_the_epochs_of_a_whole_training_and_the_head_s() -> None:
+    start = {"fallback": "hf://owner/name@c0ffee", "epochs": 2, "head_epochs": 3}
+    nightly = tiny_asr_settings(epochs=8, start={"model": "asr@production", **start})
+    first = nightly.started_from("hf://owner/name@c0ffee", by_fallback=True)
+    assert (first.epochs, first.start.head_epochs, first.start.fallback) == (8, 3, "")
+    night = nightly.started_from("asr@3")
+    assert (night.epochs, night.start.head_epochs, night.start.model) == (2, 0, "asr@3")
+    # Its output layer is left random on every night.
+    encoder = tiny_asr_settings(epochs=8, start={"model": "asr@production", **start, "epochs": 5, "keep": "encoder"})
+    assert encoder.started_from("asr@3").start.head_epochs == 3
+    with pytest.raises(SettingsError, match=r"head_epochs is 3, and the training has 2 epochs"):
+        tiny_asr_settings(epochs=8, start={"model": "asr@production", **start, "keep": "encoder"})
+    with pytest.raises(SettingsError, match=r"start\.fallback is 'base@1', and start\.model is empty"):
+        tiny_asr_settings(start={"fallback": "base@1"})
+
+
+def test_a_fallback_that_does_not_exist_is_named(few: Dataset, tmp_path: Path) -> None:
+    nightly = settings_from("asr@production", start={"fallback": "base@1"})
+    with pytest.raises(SettingsError, match=r"train\.start\.fallback is 'base@1'.*no version yet"):
+        run(few.folder, tmp_path / "store", nightly, tmp_path / "registry")
+
+
 def test_a_parent_of_another_family_or_with_changed_bytes_is_refused(
     few: Dataset, registry: Path, tmp_path: Path
 ) -> None:

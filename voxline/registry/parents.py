@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 PRODUCTION = "production"
 """Names the version in service."""
+RANDOM_WEIGHTS = "random weights"
+SETTING = "train.start.model"
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(production|[1-9][0-9]{0,17})")
 
 
@@ -180,6 +182,8 @@ def find_parent(
     own_name: str,
     generations: int,
     test: Collection[Recording] = (),
+    otherwise: str = RANDOM_WEIGHTS,
+    setting: str = SETTING,
 ) -> Parent | None:
     """The model to start from; None to start from random weights, which is said with the reason.
 
@@ -189,20 +193,22 @@ def find_parent(
       own_name: the model to train. Its first version has no parent.
       generations: most models in a row that start from another one.
       test: recordings that no model to start from was trained on, since they test what comes of it.
+      otherwise: what is started from instead, for messages.
+      setting: that names the model, for messages.
 
     Raises:
       SettingsError: the model does not exist.
       WorkError: it is damaged, or of another family.
     """
-    named = _open(model, registry, own_name, "train.start.model")
+    named = _open(model, registry, own_name, setting, otherwise)
     if named is None:
         return None
 
-    _require_family(named, model, family, "train.start.model")
+    _require_family(named, model, family, setting)
     if named.generation >= generations:
         print_status(
             f"train: {named.label} is the last of {named.generation} models in a row that started from another one "
-            "(train.start.generations); starting from random weights"
+            f"(train.start.generations); starting from {otherwise}"
         )
         return None
     if not (why := _why_not(named, test)):
@@ -210,7 +216,7 @@ def find_parent(
     # Whether an ancestor without a list was trained on them is not known.
     ancestors = (candidate for candidate in _with_ancestors(named, registry) if candidate.training_data)
     parent = next((candidate for candidate in ancestors if not _why_not(candidate, test)), None)
-    instead = f"its ancestor {parent.label}, which was not trained on them" if parent else "random weights"
+    instead = f"its ancestor {parent.label}, which was not trained on them" if parent else otherwise
     print_status(f"train: {named.label} {why}, itself or through its ancestors; starting from {instead}")
     return parent
 
@@ -253,7 +259,9 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
     return ""
 
 
-def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Parent | None:
+def _open(
+    model: str, registry: Path | str, own_name: str, setting: str, otherwise: str = RANDOM_WEIGHTS
+) -> Parent | None:
     # A path or a URI: anything that holds a model. The message says how a version would be named.
     if not (named := _NAMED.fullmatch(model)):
         try:
@@ -272,7 +280,7 @@ def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Pare
 
     # The first version of a model has nothing to start from, which is no mistake.
     if version is None and name == own_name:
-        print_status(f"train: {name} has no version in service yet; starting from random weights")
+        print_status(f"train: {name} has no version in service yet; starting from {otherwise}")
         return None
     if version is None or version not in versions.existing():
         existing = versions.versions()

@@ -63,13 +63,19 @@ class StartSettings(Settings):
     """Initial weights of a training; docs/warm-start.md."""
 
     # A digest takes the place of the model, and `TrainSettings.started_from` applies the rate and the epochs.
-    NOT_IN_KEY = frozenset({"model", "rate_share", "epochs", "generations"})
+    NOT_IN_KEY = frozenset({"model", "fallback", "rate_share", "epochs", "generations"})
 
     model: str = pydantic.Field(
         "",
         description="model to start from: NAME@production (the version in service when the step runs), NAME@VERSION, "
         "or the path or URI of an exported model, of a version or of published weights (.safetensors); empty: random "
         "weights",
+    )
+    fallback: str = pydantic.Field(
+        "",
+        description="model to start from in place of random weights, where model names one of which no version is in "
+        "service yet, or that may not be started from: such as hf://openai/whisper-tiny.en@<commit> for the first "
+        "night; it trains for train.epochs, and only it has head_epochs if keep is all; empty: random weights",
     )
     keep: Literal["all", "encoder"] | list[str] = pydantic.Field(
         "all",
@@ -316,6 +322,11 @@ class TrainSettings(Settings):
 
     @pydantic.model_validator(mode="after")
     def _check_start(self) -> Self:
+        if self.start.fallback and not self.start.model:
+            raise ValueError(
+                f"start.fallback is {self.start.fallback!r}, and start.model is empty: name the model that is started "
+                "from once it is in service, such as asr@production, or give the fallback as start.model"
+            )
         if self.freeze and not self.start.model:
             raise ValueError(
                 f"freeze names {', '.join(self.freeze)}, and start.model is empty: random weights would stay random; "
@@ -329,7 +340,8 @@ class TrainSettings(Settings):
                 "model to start from has it; set start.model, and remove freeze"
             )
 
-        epochs = self.start.epochs or self.epochs
+        only_fallback = self.start.fallback and self.start.keep == "all"  # has head_epochs, and train.epochs in all
+        epochs = self.epochs if only_fallback else self.start.epochs or self.epochs
         if self.start.head_epochs >= epochs:
             raise ValueError(
                 f"start.head_epochs is {self.start.head_epochs}, and the training has {epochs} epochs in all: none is "
@@ -342,17 +354,24 @@ class TrainSettings(Settings):
         """Utterances of one step, in all of its parts."""
         return self.batch_size * self.accumulate
 
-    def started_from(self, model: str) -> Self:
+    def started_from(self, model: str, *, by_fallback: bool = False) -> Self:
         """The settings of a training that starts from a model, or from random weights if `model` is empty.
 
         The shares in `start` are applied to the settings that they are shares of, and have no effect a second time.
         From random weights nothing is frozen.
+
+        Args:
+          by_fallback: whether it is the model of `start.fallback`.
         """
         if not model:
             return self.model_copy(update={"start": StartSettings(), "freeze": [], "lora": LoraSettings()})
-        start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
+        start = self.start.model_copy(update={"model": model, "fallback": "", "rate_share": 1.0, "epochs": 0})
         rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
-        epochs = self.start.epochs or self.epochs
+
+        # All of the corpus is new to a fallback. What comes after it has its output layer, and no head to train first.
+        epochs = self.epochs if by_fallback else self.start.epochs or self.epochs
+        if self.start.fallback and not by_fallback and start.keep == "all":
+            start = start.model_copy(update={"head_epochs": 0})
         return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
 
     @property

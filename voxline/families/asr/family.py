@@ -42,8 +42,9 @@ class AsrFamily(Family):
         # What a public model has fixed: the sizes of its network, and the features that it reads.
         train = document.get("train")
         start = train.get("start") if isinstance(train, dict) else None
-        model = start.get("model") if isinstance(start, dict) else None
-        if not isinstance(model, str) or not is_hub_location(model):
+        named = [start.get(key) for key in ("model", "fallback")] if isinstance(start, dict) else []
+        model = next((name for name in named if isinstance(name, str) and is_hub_location(name)), "")
+        if not model:
             return {}
         from voxline.families.asr.public_parents import public_config
 

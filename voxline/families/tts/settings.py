@@ -302,11 +302,11 @@ class TtsTrainSettings(TrainSettings):
         export = self.export.model_copy(update={"vocoder": ""})
         return self.model_copy(update={"export": export, "sharpen": SharpenSettings()})
 
-    def started_from(self, model: str) -> Self:
+    def started_from(self, model: str, *, by_fallback: bool = False) -> Self:
         """See `TrainSettings`. What changes over a training from random weights has its last value from the first step:
         the attention that it helps to align is aligned already.
         """
-        started = super().started_from(model)
+        started = super().started_from(model, by_fallback=by_fallback)
         if not model:
             return started
         forcing = self.teacher_forcing
