@@ -133,7 +133,7 @@ def model_info(
             fingerprint=dataset.fingerprint,
             counts=dataset.counts,
             seconds=dataset.seconds,
-            drafts=count_drafts(dataset.rows()),
+            drafts=count_drafts(dataset.rows()) if dataset.rows_hash else {},  # a public model has no rows
         ),
         provenance=Provenance(
             git_revision=git_revision() or "unknown", versions=package_versions(PACKAGES), trained=trained
