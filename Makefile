@@ -317,7 +317,8 @@ test-faults: $(READY) ## Kill each step at every write, fill the disk there, and
 
 test-parents: $(READY) ## Train from small public models, judge them beside their parents, import them (5 minutes)
 	@VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/push/test_before.py \
-	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/training/test_fine_tuning.py
+	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/training/test_fine_tuning.py \
+	  tests/feedback/test_drafts_of_public_models.py
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
 	@$(PY) -m tests.training.mutations

@@ -11,6 +11,10 @@ are two halves. Each choice is trained on one half and tested on the other, once
 counts that has the fewest errors on the other two speakers of the speaker's half, by the network of the other half,
 which has heard none of the three.
 
+With `--parent` and `--hide 0.8`, four fifths of the training transcripts are hidden. For each speaker the same
+settings are trained on the rest alone, on the rest and on drafts of the hidden (`voxline corpus label`: two trainings
+on the rest, of two seeds, must agree), and on all transcripts. No draft is of the speaker who tests.
+
 Intervals resample recordings, each with its errors at all seeds, for six speakers are too few to resample: they say how
 exact an error rate is for these speakers, and not how much another speaker may differ.
 
@@ -21,6 +25,7 @@ folds share the other steps' work, and of all steps in the last line.
 import argparse
 import contextlib
 import dataclasses
+import json
 import os
 import shlex
 import sys
@@ -32,12 +37,16 @@ os.environ |= {**THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"}  # before TensorFlow is i
 
 from voxline.components.demo_corpus.settings import WordsCorpusSettings  # noqa: E402
 from voxline.components.demo_corpus.step import run as generate  # noqa: E402
+from voxline.components.ingest.corpora.fsdd import WORDS  # noqa: E402
+from voxline.data.manifest import read_manifest  # noqa: E402
+from voxline.feedback.drafting import DraftSettings, draft_corpus  # noqa: E402
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate  # noqa: E402
 from voxline.metrics.evaluation import Evaluation, UtteranceResult  # noqa: E402
 from voxline.pipelines.config.load import load_config  # noqa: E402
 from voxline.pipelines.graphs import steps_until  # noqa: E402
 from voxline.pipelines.local.single_step import run_step  # noqa: E402
-from voxline.store.files import read_json, write_json  # noqa: E402
+from voxline.store.files import read_json, write_json, write_text  # noqa: E402
+from voxline.store.hashing import hash_value  # noqa: E402
 
 CONFIG = "configs/asr/fsdd-unseen-speaker.yaml"
 OF_PARENT = "configs/asr/fsdd-parent.yaml"
@@ -57,10 +66,12 @@ class Fold:
 
     Attributes:
       cpu_seconds: of the steps in `OF_A_FOLD`.
+      model: train's folder.
     """
 
     results: list[UtteranceResult]
     cpu_seconds: float
+    model: Path
 
     def errors(self, speaker: str) -> float:
         counted = [one.metrics["wer"].sum for one in self.results if one.slices["speaker"] == f"fsdd-{speaker}"]
@@ -108,18 +119,20 @@ class Folds:
         config = load_config([self._config], values, pipeline="asr")
         costs: dict[str, float] = read_json(self._costs) if self._costs.is_file() else {}
         seconds = 0.0
+        model = Path()
         for name in steps_until("asr", "evaluate", config.optional_steps()):
             if name in LEFT_OUT:
                 continue
             before = cpu_seconds()
             with contextlib.redirect_stdout(sys.stderr):
                 output = run_step(name, config, run_dir, {})
+            model = output.folder if name == "train" else model
             spent = cpu_seconds() - before
             self.cpu_seconds += spent
             spent = costs.setdefault(output.folder.name, spent)
             seconds += spent if name in OF_A_FOLD else 0.0
             write_json(self._costs, costs)
-        return Fold(Evaluation.read(output.folder).results, seconds)
+        return Fold(Evaluation.read(output.folder).results, seconds, model)
 
 
 def choose(folds: Folds, choices: Choices) -> dict[str, str]:
@@ -195,6 +208,72 @@ def main(
     print(f"\n{len(spent)} trainings; {folds.cpu_seconds:.0f} CPU seconds of all steps now", flush=True)
 
 
+def compare_with_drafts(
+    corpus: Path, folder: Path, parent: Path, speakers: Sequence[str], seed: int, hidden: float, given: Sequence[str]
+) -> None:
+    """Prints the error rates of a few transcripts, of these with drafts, and of all transcripts.
+
+    Args:
+      hidden: share of the training speakers' transcripts.
+    """
+    _show("held out", "few transcripts", "few, and drafts", "all transcripts", "drafts", "of these wrong")
+    _show(*["---"] * 6)
+    together: dict[str, list[SumAndWeight]] = {"few": [], "drafts": [], "all": []}
+    drafted = wrong = recordings = 0
+    for speaker in speakers:
+        few, unlabeled, words = hide_transcripts(corpus, folder / f"hidden-from-{speaker}", speaker, hidden)
+        folds = Folds(few, folder, parent)
+        first, second = (folds.run([speaker], number, given) for number in (seed, seed + 100))
+        drafts = folder / f"drafts-{speaker}-{first.model.name}"
+        with contextlib.redirect_stdout(sys.stderr):
+            bounds = DraftSettings(second=str(second.model / "model"), max_wer=0.0)
+            draft_corpus(unlabeled, first.model / "model", drafts, bounds, ())
+        folds_of = {
+            "few": first,
+            "drafts": folds.run([speaker], seed, [*given, f"corpus.pseudo.uri={drafts}"]),
+            "all": Folds(corpus, folder, parent).run([speaker], seed, given),
+        }
+        texts = {line.id: line.text for line in read_manifest(drafts)}
+        mistakes = sum(text != words[id] for id, text in texts.items())
+        drafted += len(texts)
+        wrong += mistakes
+        recordings += len(words)
+        cells = []
+        for name, fold in folds_of.items():
+            summed = _by_recording([fold])
+            together[name] += summed
+            cells.append(_with_interval(summed))
+        _show(speaker, *cells, f"{len(texts):,} of {len(words):,}", f"{mistakes / len(texts):.1%}")
+    means = [_with_interval(summed) for summed in together.values()]
+    _show(f"all {len(speakers)}", *means, f"{drafted:,} of {recordings:,}", f"{wrong / drafted:.1%}")
+
+
+def hide_transcripts(corpus: Path, folder: Path, tested: str, share: float) -> tuple[Path, Path, dict[str, str]]:
+    """Parts the recordings of FSDD into a corpus with transcripts, which has all of a speaker, and a manifest without.
+
+    Args:
+      share: of each other speaker's recordings of each digit, whose transcripts are hidden; the same for any `tested`.
+
+    Returns:
+      The corpus, the manifest, and the word of each of its recordings by id.
+    """
+    few = folder / "recordings"
+    few.mkdir(parents=True, exist_ok=True)
+    lines, words = [], {}
+    for file in sorted(corpus.rglob("*.wav")):
+        digit, speaker, number = file.stem.split("_")
+        if speaker == tested or int(hash_value([speaker, digit, number])[:8], 16) / 16**8 >= share:
+            (few / file.name).unlink(missing_ok=True)
+            (few / file.name).hardlink_to(file)
+            continue
+        id = hash_value(["hidden", file.name])[:16]
+        words[id] = WORDS[int(digit)]
+        lines.append({"id": id, "audio_filepath": str(file.absolute()), "speaker": speaker})
+    manifest = folder / "unlabeled.jsonl"
+    write_text(manifest, "".join(json.dumps(line) + "\n" for line in lines))
+    return few, manifest, words
+
+
 def _by_recording(folds: Sequence[Fold]) -> list[SumAndWeight]:
     """Errors and words of each recording, summed over seeds."""
     sums: dict[str, SumAndWeight] = {}
@@ -234,8 +313,22 @@ if __name__ == "__main__":
     parser.add_argument(
         "--set", dest="given", action="append", default=[], metavar="KEY=VALUE", help="for all trainings; repeatable"
     )
+    parser.add_argument("--hide", type=float, help="share of transcripts that are hidden and drafted (none)")
     parser.add_argument("--parent", type=Path, help="folder of a public model to start from (none)")
     options = parser.parse_args()
+    if options.hide:
+        if not options.parent or options.choice:
+            parser.error("--hide needs --parent, and takes no --choice")
+        compare_with_drafts(
+            options.corpus,
+            options.folder,
+            options.parent,
+            options.speakers,
+            options.seeds[0],
+            options.hide,
+            options.given,
+        )
+        sys.exit()
     alternatives = {}
     for one in options.choice:
         title, _, rest = one.partition(":")

@@ -31,7 +31,11 @@ PROMISES: dict[str, dict[str, str]] = {
     "test-kubeflow": {"a Kubeflow that is given": r"tests/kubeflow/"},
     "test-kubeflow-images": {"the images in pods": r"kubeflow/test_steps"},
     "test-monitoring": {"a Pushgateway": r"test_a_real_pushgateway", "promtool": r"test_the_alerts_fire"},
-    "test-parents": {"before and after": r"push/test_before", "imports": r"test_import_public_model"},
+    "test-parents": {
+        "before and after": r"push/test_before",
+        "imports": r"test_import_public_model",
+        "drafts": r"test_drafts_of_public_models",
+    },
     "test-peers": {"the peers": r"lhotse_and_datasets", "the clients": r"own_client"},
     "test-programs": {
         "sherpa-onnx": r"test_sherpa_onnx_writes",
