@@ -227,6 +227,15 @@ def test_the_probe_shows_what_was_forgotten(night: Night) -> None:
     assert (before.probe.listed, before.parts["probe"].utterances) == (27, 27)
 
 
+def test_a_probe_in_another_style_shows_no_more_than_what_was_forgotten(night: Night) -> None:
+    """Its capitals are no errors of a model that was tuned on small letters."""
+    night.parent({})
+    louder = [utterance.replace(text=utterance.text.upper()) for utterance in read_manifest(night.probe)]
+    write_manifest(night.probe / "manifest.jsonl", louder)
+    assert night.judge({"zero": "zero"}, probe=night.probe)["pushed"]
+    assert "+11.11 points" in str(night.judge({"two": "one"}, probe=night.probe)["reasons"])
+
+
 def test_a_probe_shows_what_a_version_of_ours_forgot_too(night: Night) -> None:
     night.parent({})
     night.judge({})

@@ -40,6 +40,8 @@ from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     ONNX_WER,
+    PART,
+    PROBE,
     EvaluationInfo,
     OnnxDifference,
     OnnxInfo,
@@ -168,9 +170,9 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
 
     def measure(self, model: Recognizer, candidate: Candidate) -> MeasuredModel[AsrResult]:
         utterances = self.job.utterances
-        spell = self._spelling(model)
+        spell = self._spellings(model)
         results = _transcribe(
-            model, utterances, candidate.unit, reference=candidate.is_new, spell=spell, normalize=self._normalize
+            model, utterances, candidate.unit, spell, reference=candidate.is_new, normalize=self._normalize
         )
         if self._judge:
             results = _with_judgements(self._judge, utterances, results)
@@ -182,10 +184,18 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             records=results,
         )
 
-    def _spelling(self, model: Recognizer) -> Callable[[str], str]:
-        """How the texts of a model are spelled before errors are counted: as written, once it was tuned."""
-        as_published = model.info.is_as_published
-        return speller([utterance.text for utterance in self.job.utterances]) if as_published else str
+    def _spellings(self, model: Recognizer) -> list[Callable[[str], str]]:
+        """How the text of each utterance is spelled before errors are counted.
+
+        A tuned model's as written. A public model's as the references of the same part are, and any model's on a probe:
+        its transcripts may be in another style than those that the model was tuned on.
+        """
+        parts = [names.get(PART, "") for names in self.job.slices]
+        texts: dict[str, list[str]] = {}
+        for utterance, part in zip(self.job.utterances, parts, strict=True):
+            texts.setdefault(part, []).append(utterance.text)
+        spellers = {part: speller(references) for part, references in texts.items()}
+        return [spellers[part] if model.info.is_as_published or part == PROBE else str for part in parts]
 
     def _line(self, utterance: Utterance, result: AsrResult) -> dict[str, Any]:
         """The further keys of an utterance's line; `champion_hypothesis` is null without a model in service."""
@@ -212,7 +222,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
 
     def compare_onnx(self, graph: Recognizer, measured: MeasuredModel[AsrResult], unit: str) -> MeasuredGraph:
         """Compares the texts of the ONNX graphs, for whole recordings and for streams, with those of the SavedModel."""
-        results = _transcribe(graph, self.job.utterances, unit, spell=self._spelling(graph))
+        results = _transcribe(graph, self.job.utterances, unit, self._spellings(graph))
         different = self._differences(measured, [result.hypothesis for result in results])
         return MeasuredGraph(
             onnx=OnnxInfo(
@@ -380,17 +390,17 @@ def _transcribe(
     recognizer: Recognizer,
     utterances: Sequence[Utterance],
     unit: str,
+    spell: Sequence[Callable[[str], str]],
     *,
     reference: bool = False,
-    spell: Callable[[str], str] = str,
     normalize: Callable[[str], str] | None = None,
 ) -> list[AsrResult]:
     """Transcribes every utterance, holding one batch of audio at a time.
 
     Args:
       unit: for the progress line.
+      spell: changes the hypothesis of each utterance, before its errors are counted.
       reference: measures confidences and spectra too, with which `voxline watch` compares what is heard in service.
-      spell: changes the hypotheses, before their errors are counted.
       normalize: changes hypotheses and references alike, before errors are counted a second time.
     """
     from voxline.audio.profile import audio_profile
@@ -423,7 +433,14 @@ def _transcribe(
                 confidence = None if probability is None else round(float(probability), 4)
                 bands_db = audio_profile(waveform, recognizer.sample_rate).bands_db
             partial[index] = _Transcribed(
-                decoded.text, spell(decoded.text), decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
+                decoded.text,
+                spell[index](decoded.text),
+                decoded.greedy,
+                loss,
+                no_loss,
+                greedy_loss,
+                confidence,
+                bands_db,
             )
         progress.advance(len(batch))
 
