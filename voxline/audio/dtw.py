@@ -55,7 +55,7 @@ def align_by_cost(costs: "Costs") -> DtwResult:
     """Aligns two recordings by the cost of each pair of frames.
 
     Args:
-      costs: float64 `[frames, other frames]`, finite and not negative.
+      costs: float64 `[frames, other frames]`, finite; negative ones are gains.
 
     Raises:
       ValueError: there are no frames, or a cost is not finite.

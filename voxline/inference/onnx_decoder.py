@@ -5,6 +5,7 @@ values of those before. The search has the rules of `families/asr/token_search.p
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,13 @@ class FoundText:
       tokens: without the end token.
       mean: log probability of its tokens, the end included, in nats.
       count: how many these are.
+      log_probabilities: of each, the end included.
     """
 
     tokens: list[int]
     mean: float
     count: int
+    log_probabilities: list[float]
 
 
 class OnnxTokenSearch:
@@ -79,6 +82,7 @@ class OnnxTokenSearch:
         self._outputs = decoder_outputs(len(self._memories) // 2)
         self._require(ONNX_FILE, self._encoder, ["waveforms", "lengths"], self._inputs[2 : 2 + len(self._memories)])
         self._require(DECODER_FILE, self._decoder, self._inputs, self._outputs)
+        self._continuing = [self._outputs[0], *self._outputs[2:]]
         _, self._heads, _, self._size = self._decoder.get_inputs()[-1].shape
 
     def _require(self, name: str, session: Any, inputs: list[str], outputs: list[str]) -> None:
@@ -90,27 +94,19 @@ class OnnxTokenSearch:
                 f"model with a decoder takes {', '.join(inputs)} and returns {', '.join(outputs)}; train again"
             )
 
-    def __call__(
-        self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]", beams: int
-    ) -> list[list[FoundText]]:
-        """The most probable texts of each row, the best first.
+    def encode(
+        self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]"
+    ) -> "dict[str, npt.NDArray[np.float32]]":
+        """The keys and values of the encodings in each block, by their names: `search` and `align` read them.
+
+        Recordings are encoded one by one, so that the integers of one do not depend on the loudest of others.
 
         Args:
           waveforms: float32 [batch, samples], in [-1, 1].
           lengths: int32 [batch], samples.
-          beams: texts that are followed; 1: greedy decoding.
 
         Raises:
-          WorkError: a graph fails on them.
-        """
-        return self._search(self._encode(waveforms, lengths), len(lengths), beams)
-
-    def _encode(
-        self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]"
-    ) -> "dict[str, npt.NDArray[np.float32]]":
-        """The keys and values of the encodings, by their names.
-
-        Recordings are encoded one by one, so that the integers of one do not depend on the loudest of others.
+          WorkError: the graph fails on them.
         """
         import numpy as np
 
@@ -127,28 +123,57 @@ class OnnxTokenSearch:
         memories = rows[0] if len(rows) == 1 else [np.concatenate(arrays) for arrays in zip(*rows, strict=True)]
         return dict(zip(self._memories, memories, strict=True))
 
-    def _search(self, memories: dict[str, Any], rows: int, beams: int) -> list[list[FoundText]]:
+    def align(
+        self, memories: "dict[str, npt.NDArray[np.float32]]", row: int, tokens: Sequence[int]
+    ) -> "npt.NDArray[np.float32]":
+        """How the tokens of a text attend to the encodings of a row, for `token_times.SpokenTokens`.
+
+        Returns:
+          float32 [alignment heads, prompt + tokens + 1, frames], scores before their softmax.
+        """
+        import numpy as np
+
+        read = [*self._rules.prompt, *tokens, self._rules.end][: self._longest + len(self._rules.prompt)]
+        of_row = {name: values[row : row + 1] for name, values in memories.items()}
+        (attention,) = self._decode(["attention"], np.array([read], np.int64), np.zeros(1, np.int64), of_row, None)
+        result: npt.NDArray[np.float32] = attention[0]
+        return result
+
+    def search(self, memories: "dict[str, npt.NDArray[np.float32]]", beams: int) -> list[list[FoundText]]:
+        """The most probable texts of each row, the best first.
+
+        Args:
+          beams: texts that are followed; 1: greedy decoding.
+
+        Raises:
+          WorkError: the graph fails on them.
+        """
         import numpy as np
 
         rules = self._rules
+        rows = len(memories[self._memories[0]])
         prompt = np.tile(np.array([rules.prompt], np.int64), (rows * beams, 1))
-        cache = [np.zeros((rows * beams, self._heads, 0, self._size), np.float32)] * len(self._memories)
-        logits, cache = self._step(prompt, np.arange(rows * beams), memories, cache)
+        logits, *cache = self._decode(self._continuing, prompt, np.arange(rows * beams), memories, None)
 
         # All beams begin as one: only the first one of an utterance counts.
         totals = np.full((rows, beams), -np.inf, np.float32)
         totals[:, 0] = 0
         tokens = np.zeros((rows, beams, 0), np.int64)
+        gains = np.zeros((rows, beams, 0), np.float32)
         ended = np.zeros((rows, beams), bool)
         penalties = rules.first_penalties
         while True:
-            token, totals, source = self._best(logits + penalties, totals, ended)
-            tokens = np.concatenate([np.take_along_axis(tokens, source[:, :, None], axis=1), token[:, :, None]], axis=2)
+            token, gain, source = self._best(logits[:, -1] + penalties, totals, ended)
+            totals = np.take_along_axis(totals, source, axis=1) + gain
+            tokens, gains = (
+                np.concatenate([np.take_along_axis(earlier, source[:, :, None], axis=1), new[:, :, None]], axis=2)
+                for earlier, new in ((tokens, token), (gains, gain))
+            )
             ended = token == rules.end
             if tokens.shape[2] >= self._longest or ended.all():
                 break
             rows_before = (np.arange(rows)[:, None] * beams + source).reshape(-1)
-            logits, cache = self._step(token.reshape(-1, 1), rows_before, memories, cache)
+            logits, *cache = self._decode(self._continuing, token.reshape(-1, 1), rows_before, memories, cache)
             penalties = rules.penalties
 
         # The first end token counts, those after it do not.
@@ -157,18 +182,20 @@ class OnnxTokenSearch:
         order = np.argsort(-means, axis=1, kind="stable")
         return [
             [
-                FoundText(
-                    [int(token) for token in found[beam] if token != rules.end], float(mean[beam]), int(count[beam])
-                )
+                self._text(tokens[row, beam], gains[row, beam], means[row, beam], counts[row, beam])
                 for beam in beam_order
             ]
-            for found, mean, count, beam_order in zip(tokens, means, counts, order, strict=True)
+            for row, beam_order in enumerate(order)
         ]
+
+    def _text(self, tokens: Any, gains: Any, mean: Any, count: Any) -> FoundText:
+        written = [int(token) for token in tokens if token != self._rules.end]
+        return FoundText(written, float(mean), int(count), gains[:count].tolist())
 
     def _best(
         self, logits: "npt.NDArray[np.float32]", totals: "npt.NDArray[np.float32]", ended: "npt.NDArray[np.bool_]"
     ) -> "tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]":
-        """The best continuations: their last tokens, totals, and the beams before them, each [rows, beams].
+        """The best continuations: their last tokens, what these add, and the beams before them, each [rows, beams].
 
         Args:
           logits: [rows · beams, vocabulary], minus infinity of tokens that may not follow.
@@ -196,22 +223,28 @@ class OnnxTokenSearch:
         sums = (totals.reshape(-1, 1) + gains).reshape(rows, -1)
         places = np.argsort(-sums, axis=1, kind="stable")[:, :beams]
         token = np.take_along_axis(candidates.reshape(rows, -1), places, axis=1)
-        return token, np.take_along_axis(sums, places, axis=1), places // beams
+        gain = np.take_along_axis(gains.reshape(rows, -1), places, axis=1)
+        return token, gain, places // beams
 
-    def _step(
-        self, tokens: Any, source: Any, memories: dict[str, Any], cache: list[Any]
-    ) -> tuple["npt.NDArray[np.float32]", list[Any]]:
-        """The logits after the last of the new tokens, [rows, vocabulary], and the cache with these in it."""
+    def _decode(self, outputs: list[str], tokens: Any, source: Any, memories: dict[str, Any], cache: Any) -> list[Any]:
+        """Runs the decoder on new tokens.
+
+        Args:
+          outputs: names of those that are wanted.
+          tokens: int64 [rows, new].
+          source: int64 [rows], the row of the cache that each continues.
+          cache: keys and values of the tokens before, as it returned them; None before the first ones.
+        """
+        import numpy as np
+
+        if cache is None:
+            cache = [np.zeros((len(tokens), self._heads, 0, self._size), np.float32)] * len(memories)
         caches = dict(zip(self._inputs[2 + len(memories) :], cache, strict=True))
-        outputs = [self._outputs[0], *self._outputs[2:]]
-        logits, *filled = self._run(
-            self._decoder, DECODER_FILE, outputs, tokens=tokens, source=source, **memories, **caches
-        )
-        return logits[:, -1], filled
+        return self._run(self._decoder, DECODER_FILE, outputs, tokens=tokens, source=source, **memories, **caches)
 
     def _run(self, session: Any, name: str, outputs: list[str], **inputs: Any) -> list[Any]:
         try:
-            return run_session(session, outputs, inputs)
+            return run_session(session, outputs, inputs, keeps_memory=session is self._decoder)
         except WorkCancelledError:
             raise
         except Exception as error:

@@ -196,8 +196,13 @@ def _messages(message: Any) -> Iterator[Any]:
                 waiting += value if isinstance(value, Sequence) else [value]
 
 
-def run_session(session: Any, outputs: Sequence[str], inputs: dict[str, Any]) -> list[Any]:
+def run_session(
+    session: Any, outputs: Sequence[str], inputs: dict[str, Any], *, keeps_memory: bool = False
+) -> list[Any]:
     """Runs a graph, and ends it between two of its ops if the work of this thread is cancelled.
+
+    Args:
+      keeps_memory: even after a large input, since the next call has inputs as large.
 
     Raises:
       WorkCancelledError: it was.
@@ -205,7 +210,7 @@ def run_session(session: Any, outputs: Sequence[str], inputs: dict[str, Any]) ->
     import onnxruntime
 
     options = onnxruntime.RunOptions()
-    if max(value.size for value in inputs.values()) > LARGE_INPUT:
+    if not keeps_memory and max(value.size for value in inputs.values()) > LARGE_INPUT:
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     # ONNX Runtime looks at the flag between two ops; it is set from another thread.

@@ -14,6 +14,7 @@ imported when a `Recognizer` without one is made.
 
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import time
@@ -182,13 +183,12 @@ class Recognizer:
         ]
         if self._decoder is not None:
             audible = [index for index, note in enumerate(notes) if not note]
-            for index, texts in zip(audible, self._write([waveforms[index] for index in audible]), strict=True):
-                transcripts[index] = dataclasses.replace(
-                    transcripts[index],
-                    text=texts[0].text,
-                    confidence=texts[0].confidence,
-                    alternatives=alternatives_of(texts, self._n_best),
-                )
+            written = self._write([waveforms[index] for index in audible], times=True)
+            for index, texts in zip(audible, written, strict=True):
+                timed = transcript_of_words(texts[0].text, texts[0].words, transcripts[index].seconds)
+                alternatives = alternatives_of(texts, self._n_best)
+                confidence = texts[0].confidence
+                transcripts[index] = dataclasses.replace(timed, confidence=confidence, alternatives=alternatives)
             return transcripts
 
         for batch in self._batches([index for index, note in enumerate(notes) if not note], waveforms):
@@ -379,17 +379,24 @@ class Recognizer:
         chosen = choose_engine(self.folder, engine)
         return TokenDecoder(self.folder, self.info, beams, self._n_best, chosen, self._threads)
 
-    def _write(self, waveforms: Sequence["Waveform"]) -> list[list[WrittenText]]:
-        """The texts that the decoder writes for each waveform, the best first; of a long one, only the best."""
+    def _write(self, waveforms: Sequence["Waveform"], *, times: bool = False) -> list[list[WrittenText]]:
+        """The texts that the decoder writes for each waveform, the best first; of a long one, only the best.
+
+        Args:
+          times: the best text has words with times.
+        """
         decoder = self._decoder
         if decoder is None:
             raise ValueError("a CTC model has no decoder")
         parts: list[Waveform] = []
         owners: list[int] = []
+        starts: list[float] = []
         for owner, waveform in enumerate(waveforms):
             pieces = decoder.cut(waveform) if len(waveform) else []
             parts += pieces
             owners += [owner] * len(pieces)
+            ends = itertools.accumulate(map(len, pieces), initial=0)
+            starts += [samples / self.sample_rate for samples in ends][: len(pieces)]
 
         # Each part costs as much as one of the whole window.
         texts: list[list[WrittenText]] = [[] for _ in waveforms]
@@ -397,11 +404,13 @@ class Recognizer:
         for first in range(0, len(parts), rows):
             padded, lengths = self._padded(parts[first : first + rows])
             start = time.perf_counter()
-            written = decoder(padded, lengths)
+            written = decoder(padded, lengths, times=times)
             self.seconds += time.perf_counter() - start
             self.audio_seconds += float(lengths.sum()) / self.sample_rate
-            for owner, best in zip(owners[first : first + rows], written, strict=True):
-                texts[owner] = [join_parts([texts[owner][0], best[0]])] if texts[owner] else best
+            for owner, begin, best in zip(
+                owners[first : first + rows], starts[first : first + rows], written, strict=True
+            ):
+                texts[owner] = [join_parts([texts[owner][0], best[0].later(begin)])] if texts[owner] else best
         return [best or [WrittenText("", 0.0, 0)] for best in texts]
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """An exported recognizer with a decoder, which writes tokens: greedy or beam search by SavedModel or ONNX Runtime.
 
-It hears 30 seconds at a time; a longer recording is cut at its quietest places. Of the words no times are known, and of
-a text one confidence: the geometric mean of the probabilities of its tokens.
+It hears 30 seconds at a time; a longer recording is cut at its quietest places. Words have times by the attention to
+the encodings (`token_times`), and a text one confidence: the geometric mean of the probabilities of its tokens.
 """
 
 import dataclasses
@@ -15,18 +15,28 @@ from voxline.errors import SettingsError
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.onnx_decoder import OnnxTokenSearch
 from voxline.inference.saved_model import SignatureSpec, call_signature, load_saved_model
-from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
+from voxline.text.whisper_tokenizer import WITHOUT_SPACES, SearchRules, WhisperTokenizer
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voxline.inference.ctc_alignment import AlignedWord
+    from voxline.inference.onnx_decoder import FoundText
+    from voxline.inference.token_times import SpokenTokens
     from voxline.inference.waveforms import Waveform
 
 SIGNATURES = {
     "transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "scores", "counts")),
     "beam_search": SignatureSpec(("waveforms", "lengths", "beams"), ("texts", "scores", "counts")),
 }
+TIMED = {
+    "align": SignatureSpec(
+        ("waveforms", "lengths", "beams"),
+        ("texts", "scores", "counts", "pieces", "log_probabilities", "attention"),
+    )
+}
+"""Not of models of earlier releases, whose words have no times."""
 FRAMES_PER_POSITION = 2
 SEARCHED_SECONDS = 0.2
 """Of the quietest place at which a recording is cut."""
@@ -39,16 +49,23 @@ class WrittenText:
     Attributes:
       score: the log probability of all its tokens together, in nats.
       tokens: how many these are, the end included.
+      words: with their times in seconds; empty where none were wanted.
     """
 
     text: str
     score: float
     tokens: int
+    words: "tuple[AlignedWord, ...]" = ()
 
     @property
     def confidence(self) -> float | None:
         """The geometric mean of the tokens' probabilities; None without a text."""
         return math.exp(self.score / self.tokens) if self.text else None
+
+    def later(self, seconds: float) -> "WrittenText":
+        """The same text of a part that begins so much after its recording."""
+        words = (dataclasses.replace(word, start=word.start + seconds, end=word.end + seconds) for word in self.words)
+        return dataclasses.replace(self, words=tuple(words))
 
 
 class TokenDecoder:
@@ -78,20 +95,24 @@ class TokenDecoder:
         engine: Literal["onnx", "tensorflow"] = "tensorflow",
         threads: int | None = None,
     ) -> None:
-        self.window = _longest(FeatureSettings.of(info.features), info.model_settings["positions"])
+        self._features = FeatureSettings.of(info.features)
+        self.window = _longest(self._features, info.model_settings["positions"])
         self._rate = info.sample_rate
+        self._spaced = info.model_settings.get("prompt", {}).get("language") not in WITHOUT_SPACES
         self._folder = folder
         self._n_best = n_best
         self._beams = max(beams, n_best)
         self._graphs: OnnxTokenSearch | None = None
+        # Times need to know where the prompt ends.
+        tokenizer = cast(WhisperTokenizer, info.read_tokenizer(folder))
+        self._prompt = len(tokenizer.prompt)
         if engine == "onnx":
-            tokenizer = cast(WhisperTokenizer, info.read_tokenizer(folder))
             network = info.model_settings
             self._pieces = tokenizer.pieces
             rules = SearchRules.of(tokenizer, network["tokens"])
             self._graphs = OnnxTokenSearch(folder, rules, network["token_positions"], threads)
         else:
-            self._model, self._signatures = load_saved_model(folder, SIGNATURES)
+            self._model, self._signatures = load_saved_model(folder, SIGNATURES, TIMED)
 
     def cut(self, waveform: "Waveform") -> list["Waveform"]:
         """The parts of a recording that are heard one after the other."""
@@ -103,13 +124,14 @@ class TokenDecoder:
         return [*parts, waveform]
 
     def __call__(
-        self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]"
+        self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]", *, times: bool = False
     ) -> list[list[WrittenText]]:
         """The texts of each row, the most probable first.
 
         Args:
           waveforms: float32 [batch, samples], in [-1, 1], at most `window` samples.
           lengths: int32 [batch], samples.
+          times: the best text of each row has words with times.
 
         Raises:
           WorkError: the model fails on them.
@@ -117,23 +139,23 @@ class TokenDecoder:
         import numpy as np
 
         if self._graphs is not None:
-            return [
-                [
-                    WrittenText(
-                        _plain(b"".join(map(self._pieces.__getitem__, text.tokens))), text.mean * text.count, text.count
-                    )
-                    for text in texts[: self._n_best]
-                ]
-                for texts in self._graphs(waveforms, lengths, self._beams)
-            ]
-        if self._beams == 1:
-            outputs = self._call("transcribe", waveforms=waveforms, lengths=lengths)
-            outputs["texts"] = outputs["text"]
-            outputs = {name: values[:, None] for name, values in outputs.items()}
-        else:
-            beams = np.int32(self._beams)
-            outputs = self._call("beam_search", waveforms=waveforms, lengths=lengths, beams=beams)
+            return self._by_graphs(self._graphs, waveforms, lengths, times)
 
+        beams = np.int32(self._beams)
+        if times and "align" in self._signatures:
+            outputs = self._call("align", waveforms=waveforms, lengths=lengths, beams=beams)
+            return [
+                self._with_words(texts, self._spoken(outputs, row), int(lengths[row]))
+                for row, texts in enumerate(self._texts(outputs))
+            ]
+        if self._beams > 1:
+            return self._texts(self._call("beam_search", waveforms=waveforms, lengths=lengths, beams=beams))
+
+        outputs = self._call("transcribe", waveforms=waveforms, lengths=lengths)
+        outputs["texts"] = outputs["text"]
+        return self._texts({name: values[:, None] for name, values in outputs.items()})
+
+    def _texts(self, outputs: dict[str, Any]) -> list[list[WrittenText]]:
         # Of each row [beams]: texts, means over tokens, tokens.
         rows = zip(outputs["texts"], outputs["scores"].tolist(), outputs["counts"].tolist(), strict=True)
         return [
@@ -143,6 +165,44 @@ class TokenDecoder:
             ]
             for texts, means, counts in rows
         ]
+
+    def _spoken(self, outputs: dict[str, Any], row: int) -> "SpokenTokens":
+        from voxline.inference.token_times import SpokenTokens
+
+        # The end token and what follows write nothing.
+        pieces = [piece for piece in outputs["pieces"][row].tolist() if piece]
+        count = len(pieces)
+        attention = outputs["attention"][row, :, : self._prompt + count + 1]
+        return SpokenTokens(pieces, outputs["log_probabilities"][row, :count].tolist(), attention, self._prompt)
+
+    def _by_graphs(self, graphs: OnnxTokenSearch, waveforms: Any, lengths: Any, times: bool) -> list[list[WrittenText]]:
+        from voxline.inference.token_times import SpokenTokens
+
+        memories = graphs.encode(waveforms, lengths)
+        rows = []
+        for row, found in enumerate(graphs.search(memories, self._beams)):
+            texts = [self._written(text) for text in found[: self._n_best]]
+            if times and found[0].tokens:
+                tokens = found[0].tokens
+                attention = graphs.align(memories, row, tokens)
+                pieces = [self._pieces[token] for token in tokens]
+                spoken = SpokenTokens(pieces, found[0].log_probabilities[: len(tokens)], attention, self._prompt)
+                texts = self._with_words(texts, spoken, int(lengths[row]))
+            rows.append(texts)
+        return rows
+
+    def _written(self, text: "FoundText") -> WrittenText:
+        pieces = b"".join(self._pieces[token] for token in text.tokens)
+        return WrittenText(_plain(pieces), text.mean * text.count, text.count)
+
+    def _with_words(self, texts: list[WrittenText], spoken: "SpokenTokens", samples: int) -> list[WrittenText]:
+        """The texts with the words of the best one."""
+        from voxline.inference.token_times import time_words
+
+        frames = -(-self._features.count_frames(samples) // FRAMES_PER_POSITION)
+        seconds = FRAMES_PER_POSITION * self._features.hop_length / self._rate
+        words = time_words(spoken, frames, seconds, spaced=self._spaced)
+        return [dataclasses.replace(texts[0], words=tuple(words)), *texts[1:]]
 
     def _call(self, name: str, **inputs: Any) -> dict[str, Any]:
         return call_signature(self._signatures[name], self._folder, **inputs)
@@ -178,11 +238,12 @@ def join_parts(parts: Sequence[WrittenText]) -> WrittenText:
     """The text of a recording that was heard in parts.
 
     >>> join_parts([WrittenText("One two.", -0.5, 4), WrittenText("", -2.0, 1), WrittenText("Three.", -0.75, 2)])
-    WrittenText(text='One two. Three.', score=-1.25, tokens=6)
+    WrittenText(text='One two. Three.', score=-1.25, tokens=6, words=())
     """
     written = [part for part in parts if part.text]
     texts = " ".join(part.text for part in written)
-    return WrittenText(texts, math.fsum(part.score for part in written), sum(part.tokens for part in written))
+    words = tuple(word for part in written for word in part.words)
+    return WrittenText(texts, math.fsum(part.score for part in written), sum(part.tokens for part in written), words)
 
 
 def needs_ctc(folder: Path, what: str) -> SettingsError:

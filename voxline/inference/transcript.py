@@ -32,8 +32,8 @@ class Transcript:
 
     Attributes:
       text: by beam search if the model has a language model, else greedy; "" if `note` says why.
-      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences. Empty of a model with a
-        decoder.
+      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences. Of a model with a decoder
+        `token_times` has them.
       confidence: the geometric mean of the words' confidences, or of its tokens' of a model with a decoder; None
         without words.
       seconds: length of the recording.

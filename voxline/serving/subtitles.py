@@ -53,12 +53,19 @@ def vtt(transcript: Transcript) -> str:
 def _cues(transcript: Transcript) -> list[tuple[float, float, str]]:
     """Start, end and text of each cue: words, as many as fit into its time and its line."""
     cues: list[tuple[float, float, str]] = []
+    place = 0
     for word in transcript.words:
+        # Texts in Chinese have no space between their words.
+        begin = transcript.text.find(word.word, place)
+        space = transcript.text[place:begin] if begin >= 0 else " "
+        place = begin + len(word.word) if begin >= 0 else place
+
         # A word that fits continues the cue before, in time and in width.
         if cues:
             start, _, text = cues[-1]
-            if word.end - start <= CUE_SECONDS and len(text) + 1 + len(word.word) <= CUE_CHARACTERS:
-                cues[-1] = start, word.end, f"{text} {word.word}"
+            longer = f"{text}{space}{word.word}"
+            if word.end - start <= CUE_SECONDS and len(longer) <= CUE_CHARACTERS:
+                cues[-1] = start, word.end, longer
                 continue
         cues.append((word.start, word.end, word.word))
     return cues

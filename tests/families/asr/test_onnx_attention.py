@@ -22,7 +22,7 @@ from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.onnx_attention import export_onnx_attention
 from voxline.families.asr.public_parents import find_public_parent
 from voxline.families.asr.published_export import export_published_asr
-from voxline.families.asr.token_search import search_tokens
+from voxline.families.asr.token_search import align_tokens, search_tokens
 from voxline.inference.onnx_decoder import DECODER_FILE, OnnxTokenSearch
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.recognizer import Recognizer
@@ -85,12 +85,12 @@ def searches(network: Whisper, tmp_path_factory: pytest.TempPathFactory) -> dict
 def logits_of(search: OnnxTokenSearch, tokens: Any) -> Any:
     """Of each position, by a step for the first two tokens and one for each further one."""
     waveforms, lengths = recordings()
-    by_name = search._encode(waveforms, lengths)
-    cache = [np.zeros((3, 3, 0, 8), np.float32)] * 4
+    memories = search.encode(waveforms, lengths)
+    cache = None
     logits = []
     for first, last in [(0, 2), *((place, place + 1) for place in range(2, tokens.shape[1]))]:
-        step, cache = search._step(tokens[:, first:last], np.arange(3), by_name, cache)
-        logits.append(step)
+        step, *cache = search._decode(search._continuing, tokens[:, first:last], np.arange(3), memories, cache)
+        logits.append(step[:, -1])
     return np.stack(logits, axis=1)
 
 
@@ -117,7 +117,7 @@ def test_the_search_finds_the_texts_of_the_saved_model(
     features, frames = graph_features(tf.constant(waveforms), tf.constant(lengths), FEATURES)
     encoded, mask = network.encode(features, frames)
     tokens, scores, counts = search_tokens(network.decoder, encoded, mask, search._rules, beams)
-    texts = search(waveforms, lengths, beams)
+    texts = search.search(search.encode(waveforms, lengths), beams)
     for row in range(3):
         for beam, text in enumerate(texts[row]):
             expected = [token for token in tokens[row, beam].numpy().tolist() if token != END]
@@ -126,14 +126,36 @@ def test_the_search_finds_the_texts_of_the_saved_model(
     assert len({text.count for row in texts for text in row}) > 1
 
 
+def test_the_attention_and_the_probabilities_of_a_text_are_those_of_the_network(
+    network: Whisper, searches: dict[str, OnnxTokenSearch]
+) -> None:
+    search = searches["float32"]
+    waveforms, lengths = recordings()
+    memories = search.encode(waveforms, lengths)
+    texts = search.search(memories, 1)
+    features, frames = graph_features(tf.constant(waveforms), tf.constant(lengths), FEATURES)
+    encoded, mask = network.encode(features, frames)
+    tokens, scores, _ = search_tokens(network.decoder, encoded, mask, search._rules)
+    log_probabilities, attention = align_tokens(network.decoder, tokens[:, 0], encoded, search._rules)
+    for row, (text,) in enumerate(texts):
+        expected = log_probabilities[row, : text.count].numpy()
+        np.testing.assert_allclose(text.log_probabilities, expected, atol=1e-4)
+        assert np.mean(expected) == pytest.approx(float(scores[row, 0]), abs=1e-4)
+        ours = search.align(memories, row, text.tokens)
+        # Heads of the upper block alone; prompt, tokens and end.
+        assert ours.shape == (3, min(2 + len(text.tokens) + 1, 16), 32)
+        assert_close(ours, attention[row, :, : ours.shape[1]].numpy(), relative_to_peak=1e-4)
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_row_of_a_batch_is_the_recording_alone(searches: dict[str, OnnxTokenSearch], precision: str) -> None:
     waveforms, lengths = recordings()
     search = searches[precision]
     for beams in (1, 3):
-        together = search(waveforms, lengths, beams)
+        together = search.search(search.encode(waveforms, lengths), beams)
         for row, length in enumerate(lengths):
-            alone = search(waveforms[row : row + 1, :length], lengths[row : row + 1], beams)[0]
+            memories = search.encode(waveforms[row : row + 1, :length], lengths[row : row + 1])
+            alone = search.search(memories, beams)[0]
             assert [text.tokens for text in alone] == [text.tokens for text in together[row]]
 
 
@@ -171,6 +193,13 @@ def test_onnx_runtime_writes_the_texts_of_the_saved_model(model: Path) -> None:
             assert heard.text == expected.text
             assert heard.confidence == pytest.approx(expected.confidence, rel=1e-3)
             assert [each.text for each in heard.alternatives] == [each.text for each in expected.alternatives]
+            assert [word.word for word in heard.words] == heard.text.split()
+            assert [(word.word, word.start, word.end) for word in heard.words] == [
+                (word.word, word.start, word.end) for word in expected.words
+            ]
+            assert [word.confidence for word in heard.words] == pytest.approx(
+                [word.confidence for word in expected.words], rel=1e-3
+            )
 
 
 def test_transcribe_loads_no_tensorflow(model: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The exported Whisper with its decoder: waveforms in, text out, with features, network and beam search in the graph.
 
-The signatures `transcribe` and `beam_search` take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, of
-30 seconds at most, and lengths int32 [batch]; the second one takes the number of beams too.
+The signatures `transcribe`, `beam_search` and `align` take waveforms float32 [batch, samples], in [-1, 1] at
+`sample_rate`, of 30 seconds at most, and lengths int32 [batch]; the latter two take the number of beams too.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from voxline.families.asr.networks import whisper
 from voxline.families.asr.networks.settings import WhisperSettings
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.families.asr.token_search import search_tokens
+from voxline.families.asr.token_search import align_tokens, search_tokens
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import read_model_info
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
@@ -45,12 +45,16 @@ class AttentionGraph(tf.Module):  # type: ignore[misc]
         tokens = model.settings.tokens
         rules = SearchRules.of(tokenizer, tokens)
 
-        # Behind a function, so that the SavedModel holds weights and signatures but no Keras objects.
-        def search(features: Tensor, frames: Tensor, beams: Tensor | int) -> tuple[Tensor, ...]:
-            encoded, mask = model.encode(features, frames)
+        # Behind functions, so that the SavedModel holds weights and signatures but no Keras objects.
+        def search(encoded: Tensor, mask: Tensor, beams: Tensor | int) -> tuple[Tensor, ...]:
             return search_tokens(model.decoder, encoded, mask, rules, beams)
 
+        def align(tokens: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+            return align_tokens(model.decoder, tokens, encoded, rules)
+
+        self._encode: Callable[..., tuple[Tensor, Tensor]] = lambda features, frames: model.encode(features, frames)
         self._search: Callable[..., tuple[Tensor, ...]] = search
+        self._align: Callable[..., tuple[Tensor, Tensor]] = align
         self.weights = [variable.value for variable in model.weights]
         # The bytes of each token, [tokens]; those of special tokens are empty.
         self._pieces = tf.constant([tokenizer.pieces.get(number, b"") for number in range(tokens)])
@@ -73,10 +77,32 @@ class AttentionGraph(tf.Module):  # type: ignore[misc]
         """
         return self._decode(waveforms, lengths, beams)
 
-    def _decode(self, waveforms: Tensor, lengths: Tensor, beams: Tensor | int) -> dict[str, Tensor]:
-        features, frames = frontend.graph_features(waveforms, lengths, self._features)
-        tokens, scores, counts = self._search(features, frames, beams)
+    @tf.function(  # type: ignore[untyped-decorator]
+        input_signature=(*WAVEFORM_SIGNATURE, tf.TensorSpec([], tf.int32, name="beams")), autograph=False
+    )
+    def align(self, waveforms: Tensor, lengths: Tensor, beams: Tensor) -> dict[str, Tensor]:
+        """Beam search, and for the times of words what the best text attends to.
 
+        Returns:
+          what `beam_search` returns; of the best text pieces string [batch, tokens], empty from the end token on, and
+          log_probabilities float32 [batch, tokens]; and attention float32 [batch, heads, prompt + tokens, frames], of
+          the prompt, then of the tokens, scores before their softmax.
+        """
+        encoded, mask = self._encode(*frontend.graph_features(waveforms, lengths, self._features))
+        tokens, scores, counts = self._search(encoded, mask, beams)
+        log_probabilities, attention = self._align(tokens[:, 0], encoded)
+        return {
+            **self._texts(tokens, scores, counts),
+            "pieces": tf.gather(self._pieces, tokens[:, 0]),
+            "log_probabilities": log_probabilities,
+            "attention": attention,
+        }
+
+    def _decode(self, waveforms: Tensor, lengths: Tensor, beams: Tensor | int) -> dict[str, Tensor]:
+        encoded, mask = self._encode(*frontend.graph_features(waveforms, lengths, self._features))
+        return self._texts(*self._search(encoded, mask, beams))
+
+    def _texts(self, tokens: Tensor, scores: Tensor, counts: Tensor) -> dict[str, Tensor]:
         # [batch, beams, tokens] → [batch, beams]
         texts = tf.strings.reduce_join(tf.gather(self._pieces, tokens), axis=2)
         return {"texts": texts, "scores": scores, "counts": counts}
@@ -121,6 +147,7 @@ def export_attention(
     signatures = {
         "transcribe": module.transcribe,
         "beam_search": module.beam_search,
+        "align": module.align,
         "serving_default": module.transcribe,
     }
     info = model_info(ATTENTION, settings, dataset, training, weight_names(network), graph=graph)

@@ -135,7 +135,7 @@ class _Decoder:
             values, scores = self._attend_to_frames(number, block, values)
             values = self._feed_forward(block, values)
             outputs += cache
-            if chosen := [head for layer, head in alignment_heads(settings) if layer == number]:
+            if chosen := [head for layer, head in decoder.alignment_heads if layer == number]:
                 attention.append(graph("Gather", scores, np.array(chosen), axis=1))
 
         logits = self._logits(graph.layer_norm(values, decoder.norm), table)
@@ -251,9 +251,3 @@ class _Decoder:
         hidden = graph.gelu(self._product(normalized, to_numpy(block.wide.kernel), to_numpy(block.wide.bias)))
         narrow = self._product(hidden, to_numpy(block.narrow.kernel), to_numpy(block.narrow.bias))
         return str(graph("Add", values, narrow))
-
-
-def alignment_heads(settings: Any) -> list[tuple[int, int]]:
-    """Blocks and heads whose attention follows the speech: those of the public model, or all of the upper half."""
-    layers = settings.decoder_layers
-    return [(layer, head) for layer in range(layers // 2, layers) for head in range(settings.heads)]

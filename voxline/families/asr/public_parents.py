@@ -41,6 +41,7 @@ SETTING = "train.start.model"
 SAMPLE_RATE = 16_000
 """Hz; of all public models here."""
 PREPROCESSOR_FILE = "preprocessor_config.json"
+GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY_FILE = "vocab.json"
 
@@ -50,7 +51,7 @@ class PublicNetwork:
     """How a kind of public model is read.
 
     Attributes:
-      network: the settings of `train.model` that follow from config.json.
+      network: the settings of `train.model` that follow from config.json, and from files beside it.
       features: those of `extract.features`.
       names: the names of the weights, by config.json and the settings that `network` returned.
       symbols: of the output layer, without the blank; [] of a network without a CTC head.
@@ -59,7 +60,7 @@ class PublicNetwork:
       kind: of the model, as `ModelInfo` has it.
     """
 
-    network: Callable[[Mapping[str, Any]], dict[str, Any]]
+    network: Callable[[HubModel], dict[str, Any]]
     features: Callable[[HubModel], dict[str, Any]]
     names: "Callable[[Mapping[str, Any], Mapping[str, Any]], list[WeightName]]"
     symbols: Callable[[HubModel], list[str]] = lambda model: []
@@ -144,7 +145,7 @@ def open_public_parent(location: str) -> Parent:
 
 def _network_settings(network: PublicNetwork, model: HubModel) -> dict[str, Any]:
     try:
-        return network.network(model.config)
+        return network.network(model)
     except (KeyError, TypeError, ValueError) as error:
         raise WorkError(
             f"{model.folder / CONFIG_FILE}: without a setting of its network, or with a wrong one ({error}); get "
@@ -164,7 +165,8 @@ def _read(model: HubModel, network: PublicNetwork, settings: Mapping[str, Any]) 
     return weights
 
 
-def _whisper_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _whisper_settings(model: HubModel) -> dict[str, Any]:
+    config = model.config
     units = int(config["d_model"])
     if config["encoder_ffn_dim"] != 4 * units or config["decoder_ffn_dim"] != 4 * units:
         raise ValueError(f"encoder_ffn_dim and decoder_ffn_dim are not 4 · d_model, {4 * units}")
@@ -179,7 +181,14 @@ def _whisper_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "decoder_layers": int(config["decoder_layers"]),
         "tokens": int(config["vocab_size"]),
         "token_positions": int(config["max_target_positions"]),
+        "alignment_heads": _alignment_heads(model),
     }
+
+
+def _alignment_heads(model: HubModel) -> list[list[int]]:
+    """Blocks and heads by which words get times; [] if the model names none."""
+    heads = (model.json_file(GENERATION_CONFIG) or {}).get("alignment_heads") or []
+    return [[int(layer), int(head)] for layer, head in heads]
 
 
 def _whisper_features(model: HubModel) -> dict[str, Any]:
@@ -206,8 +215,8 @@ def _whisper_tokenizer(model: HubModel) -> TokenizerFile | None:
     return TokenizerFile.of(tokenizer)
 
 
-def _parakeet_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    encoder = config["encoder_config"]
+def _parakeet_settings(model: HubModel) -> dict[str, Any]:
+    encoder = model.config["encoder_config"]
     units = int(encoder["hidden_size"])
     width, rest = divmod(int(encoder["intermediate_size"]), units)
     if rest:
@@ -260,8 +269,8 @@ def _tokenizer(model: HubModel) -> PublicTokenizer:
     return tokenizer
 
 
-def _wav2vec2_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return Wav2Vec2Settings.from_hub(config).plain()
+def _wav2vec2_settings(model: HubModel) -> dict[str, Any]:
+    return Wav2Vec2Settings.from_hub(model.config).plain()
 
 
 def _wav2vec2_features(model: HubModel) -> dict[str, Any]:

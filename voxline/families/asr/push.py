@@ -97,7 +97,8 @@ class AsrPushFamily:
                 "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
                 f"{model.sample_rate:,} Hz in [-1, 1], 30 seconds at most, and `lengths` int32 [batch]; outputs `text` "
                 "string [batch], `scores` float32 [batch], the mean log probability of the text's tokens, and `counts` "
-                "int32 [batch] of these. Signature `beam_search` takes `beams` int32 [] too.",
+                "int32 [batch] of these. Signatures `beam_search` and `align` take `beams` int32 [] too; the latter "
+                "returns what the times of words need as well.",
             )
         return shell_usage(
             command,

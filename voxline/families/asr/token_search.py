@@ -109,3 +109,28 @@ def search_tokens(
     order = tf.math.top_k(scores, beams).indices
     tokens, scores, lengths = (tf.gather(values, order, batch_dims=1) for values in (tokens, scores, lengths))
     return tokens, scores, lengths
+
+
+def align_tokens(decoder: Any, tokens: Tensor, encoded: Tensor, rules: SearchRules) -> tuple[Tensor, Tensor]:
+    """The probabilities of the tokens of a text, and what they attend to.
+
+    Args:
+      decoder: a `WhisperDecoder`.
+      tokens: int32 [batch, tokens], of `search_tokens`.
+      encoded: [batch, frames, units], of its encoder, all frames real.
+
+    Returns:
+      log probabilities float32 [batch, tokens]; and of the alignment heads scores before their softmax, float32 [batch,
+      heads, prompt + tokens, frames].
+    """
+    rows = tf.shape(tokens)[0]
+    first = len(rules.prompt) - 1
+    prompt = tf.tile(tf.constant([rules.prompt], tf.int32), [rows, 1])
+    logits, attention = decoder.align(tf.concat([prompt, tokens], axis=1), encoded)
+
+    # Each is predicted by the one before: [batch, tokens, vocabulary] → [batch, tokens]
+    logits = logits[:, first:-1]
+    start = tf.cast(tf.range(tf.shape(tokens)[1]) == 0, tf.float32)[None, :, None]
+    penalties = tf.where(start > 0, rules.first_penalties, rules.penalties)
+    log_probabilities = tf.nn.log_softmax(logits + penalties)
+    return tf.gather(log_probabilities, tokens, batch_dims=2), attention

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
 Positive = Annotated[int, pydantic.Field(ge=1)]
 Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
-
+NotNegative = Annotated[int, pydantic.Field(ge=0)]
 
 ENGLISH_TOKENS = 51_864
 """Tokens of Whisper's English-only models; those of many languages have more."""
-
 WHOLE_UTTERANCE = 1_000_000_000
 """The time stride of a network that has one output frame for an utterance of any length."""
 SILENCE = -2.0
@@ -349,20 +348,22 @@ class WhisperSettings(CtcModelSettings):
     decoder_layers: int = pydantic.Field(4, ge=1, le=128, description="blocks of the decoder")
     tokens: int = pydantic.Field(51_864, ge=1, le=1_000_000, description="tokens of the decoder's vocabulary")
     token_positions: int = pydantic.Field(448, ge=1, le=10_000, description="tokens that a text may have")
+    alignment_heads: tuple[tuple[NotNegative, NotNegative], ...] = pydantic.Field(
+        (),
+        description="blocks and heads of the decoder whose attention follows the speech, for times of words; empty: "
+        "all heads of the upper half",
+    )
     dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate at the end of every module")
 
     @pydantic.model_validator(mode="after")
-    def _check_heads(self) -> Self:
+    def _check_head(self) -> Self:
         if self.units % self.heads:
             raise ValueError(f"units is {self.units} and heads is {self.heads}; set units to a multiple of heads")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _check_head(self) -> Self:
+        for layer, head in self.alignment_heads:
+            if layer >= self.decoder_layers or head >= self.heads:
+                raise ValueError(f"alignment_heads: there is no head {head} in a block {layer}; they count from 0")
         if self.head == "ctc" and (self.label_smoothing or self.prompt != WhisperPromptSettings()):
-            raise ValueError(
-                "label_smoothing and prompt are those of a decoder; set head to decoder, or leave them out"
-            )
+            raise ValueError("label_smoothing and prompt are those of a decoder; set head to that, or leave them out")
         if self.head == "decoder" and self.pooling != "none":
             raise ValueError(f"pooling is {self.pooling}, and a decoder reads all frames; set it to none")
         if self.head == "decoder" and self.tokens > ENGLISH_TOKENS and not self.prompt.language:

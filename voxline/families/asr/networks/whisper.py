@@ -302,7 +302,11 @@ class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
 
 
 class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
-    """From tokens and encodings to the logits of the next tokens; the output layer is the embedding, transposed."""
+    """From tokens and encodings to the logits of the next tokens; the output layer is the embedding, transposed.
+
+    Attributes:
+      alignment_heads: blocks and heads whose attention follows the speech.
+    """
 
     def __init__(self, settings: WhisperSettings, seeds: Iterator[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -313,6 +317,10 @@ class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
         def normal() -> keras.initializers.Initializer:
             return keras.initializers.RandomNormal(stddev=0.02, seed=next(seeds))
 
+        blocks = settings.decoder_layers
+        self.alignment_heads = settings.alignment_heads or [
+            (block, head) for block in range(blocks // 2, blocks) for head in range(settings.heads)
+        ]
         self.embedding = self.add_weight(shape=(settings.tokens, units), initializer=normal(), name="embedding")
         self.positions = self.add_weight(
             shape=(settings.token_positions, units), initializer=normal(), name="positions"
@@ -353,6 +361,32 @@ class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
             x = block(x, causal, memory=memory, memory_mask=mask, training=training, noise=block_noise)
 
         return self._to_logits(x)
+
+    def align(self, tokens: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of `call`, and how each token attends to the encodings.
+
+        Args:
+          tokens: int32 [batch, tokens].
+          encoded: [batch, frames, units], all of them real.
+
+        Returns:
+          logits float32 [batch, tokens, vocabulary]; and float32 [batch, alignment heads, tokens, frames], the scores
+          before their softmax.
+        """
+        length = ops.shape(tokens)[1]
+        x = self._embed(tokens, self.positions[:length])
+        order = ops.arange(length)
+        causal = (order[None, :] <= order[:, None])[None, None]
+        all_frames = ops.ones((1, 1, 1, 1), dtype="bool")
+
+        scores = []
+        for number, block in enumerate(self.blocks):
+            memory = block.cross_attention.keys_and_values(encoded)
+            if heads := [head for layer, head in self.alignment_heads if layer == number]:
+                scores.append(ops.take(block.cross_scores(x, causal, memory[0]), ops.convert_to_tensor(heads), axis=1))
+            x = block(x, causal, memory=memory, memory_mask=all_frames)
+
+        return self._to_logits(x), ops.concatenate(scores, axis=1)
 
     def step(
         self,
@@ -461,6 +495,18 @@ class WhisperBlock(Composite, layers.Layer):  # type: ignore[misc]
         hidden = gelu(self.wide(self.feed_forward_norm(x)))
         return x + drop(self.narrow(hidden), 2)
 
+    def cross_scores(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
+        """How `call` attends to the encodings: scores before their softmax, [batch, heads, positions, frames].
+
+        Args:
+          x, mask: as of `call`.
+          keys: of the encodings, [batch, frames, heads, size].
+        """
+        normalized = self.attention_norm(x)
+        x = x + self.attention(normalized, self.attention.keys_and_values(normalized), mask)
+        query = self.cross_attention.queries(self.cross_attention_norm(x))
+        return ops.einsum("btnh,bsnh->bnts", query * query.shape[-1] ** -0.5, keys)
+
 
 class WhisperAttention(Composite, layers.Layer):  # type: ignore[misc]
     """Multi-head attention; its keys have no bias."""
@@ -478,9 +524,13 @@ class WhisperAttention(Composite, layers.Layer):  # type: ignore[misc]
         """Keys and values of [batch, keys, units], each [batch, keys, heads, units / heads]."""
         return self._split(self.key(x)), self._split(self.value(x))
 
+    def queries(self, x: Tensor) -> Tensor:
+        """Queries of [batch, positions, units], [batch, positions, heads, units / heads]."""
+        return self._split(self.query(x))
+
     def call(self, x: Tensor, keys_and_values: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """Attends from each position of [batch, positions, units] to the keys that the mask shows."""
-        query = self._split(self.query(x))
+        query = self.queries(x)
         key, value = keys_and_values
 
         # [batch, positions, heads, units / heads]; scores are divided by √(units / heads).
