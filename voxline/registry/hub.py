@@ -36,6 +36,8 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".nemo", ".h5", ".msgpack")
 ADAPTER_FILE = "adapter.{language}.safetensors"
 """Adapters and output layer of a language, beside the weights of MMS, which has them for a thousand."""
 MAX_CARD_BYTES = 1 << 20
+MAX_LICENCE = 100
+"""Characters of a licence's name."""
 _LOCATION = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w./-]{1,100}))?")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9_-]{1,40})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -82,6 +84,17 @@ class HubModel:
         except (OSError, ValueError) as error:
             raise WorkError(f"{path}: damaged ({error}); get {self.label} again") from None
 
+    def json_object(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file of the folder that holds a mapping; {} if the file is absent.
+
+        Raises:
+          WorkError: it is damaged, or something else.
+        """
+        values = self.json_file(name)
+        if not isinstance(values, dict | None):
+            raise WorkError(f"{self.folder / name}: not a JSON object; get {self.label} again")
+        return values or {}
+
     def weight_files(self) -> dict[str, Path]:
         """The file of each weight that the index names; the one file under "" if there is no index.
 
@@ -116,6 +129,7 @@ class HubModel:
         weights = sorted({*self.weight_files().values(), *(path for path in adapters if path.is_file())})
         settings = [path for path in sorted(self.folder.glob("*.json")) if path.is_file()]
         others = [path for pattern in ("*.txt", "*.model") for path in sorted(self.folder.glob(pattern))]
+        others = [path for path in others if path.is_file()]
         return hash_value([[path.name, hash_file(path)] for path in [*settings, *others, *weights]])
 
 
@@ -143,7 +157,7 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
     """
     location, language = _split_language(location)
     # A folder, unless the location names a model of the Hub.
-    name = Path(location).name
+    name = Path(os.path.abspath(location)).name
     revision = ""
     folder = Path(location)
     if location.startswith(HUB_SCHEME):
@@ -286,7 +300,8 @@ def _licence(card: Path) -> str:
         text = read_bounded(card, MAX_CARD_BYTES).decode("utf-8")
         head = _CARD_HEAD.match(text)
         values = yaml.safe_load(head[1]) if head else None
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return ""
     licence = values.get("license") if isinstance(values, dict) else None
-    return licence.strip() if isinstance(licence, str) else ""
+    # A name such as apache-2.0, which goes into messages and cards: no lines, and no text of a page.
+    return " ".join(licence.split())[:MAX_LICENCE] if isinstance(licence, str) and licence.isprintable() else ""

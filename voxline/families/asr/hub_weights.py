@@ -206,6 +206,10 @@ def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:
     ]
 
 
+RANKS: dict[Layout, int] = {layout: len(axes) for layout, axes in AXES.items() if axes}
+"""Layout → dimensions of the array."""
+
+
 def to_our_layout(value: Array, layout: Layout) -> Array:
     """An array of PyTorch in our layout."""
     turned = np.ascontiguousarray(value.transpose(AXES[layout])) if AXES[layout] else value
@@ -255,16 +259,33 @@ def read_weights(model: HubModel, names: Iterable[WeightName], language: str = "
     for row in rows:
         values = [tensors[name] for name in parts[row.hub]]
         if values:
+            _check_shapes(row, values, model)
             value = merge_weight_norm(*values) if row.layout == "weight_norm" else values[0]
             weights[row.ours] = to_our_layout(value, row.layout)
 
     return weights
 
 
+def _check_shapes(row: WeightName, values: Sequence[Array], model: HubModel) -> None:
+    """Refuses arrays that no layer of their kind has; sizes are compared with the network's later."""
+    shapes = [value.shape for value in values]
+    whole = all(len(shape) == RANKS.get(row.layout, len(shape)) for shape in shapes)
+    if whole and row.layout == "pointwise":
+        whole = shapes[0][-1] == 1
+    if whole and row.layout == "weight_norm":
+        whole = shapes[0] == (1, 1, shapes[1][-1])
+    if not whole:
+        raise WorkError(
+            f"{model.folder}: {row.hub} has the shape {', '.join(map(str, shapes))}, which no layer of its kind has; "
+            f"get {model.label} again"
+        )
+
+
 def tensor_files(model: HubModel, language: str = "") -> dict[str, Path]:
     """The safetensors file of each tensor, by the Hub's names; arguments and errors as of `read_weights`."""
-    names = {path: _names_in(path, model) for path in set(model.weight_files().values())}
-    files = {name: path for path, present in names.items() for name in present}
+    # By the index, if there is one: a further copy elsewhere does not count.
+    located = model.weight_files()
+    files = dict.fromkeys(_names_in(located[""], model), located[""]) if "" in located else located
     if not language:
         return files
 
@@ -316,7 +337,7 @@ def _opened(path: Path, model: HubModel) -> Iterator[Any]:
     try:
         with safe_open(path, framework="np") as file:
             yield file
-    except (SafetensorError, TypeError, OSError) as error:
+    except (SafetensorError, TypeError, KeyError, OSError) as error:
         raise WorkError(f"{path}: not a safetensors file, or damaged ({error}); get {model.label} again") from None
 
 

@@ -10,11 +10,12 @@ in `hub_weights`, and an entry here.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.families.asr.networks.settings import Wav2Vec2Settings
+from voxline.families.asr.networks.settings import MODELS, Wav2Vec2Settings
 from voxline.inference.model_info import (
     ATTENTION,
     DatasetInfo,
@@ -96,7 +97,7 @@ def public_config(location: str) -> dict[str, Any]:
     network = public_network(model)
     return {
         "train": {"model": _network_settings(network, model)},
-        "extract": {"features": network.features(model)},
+        "extract": {"features": _features(network, model)},
         "convert": {"sample_rate": SAMPLE_RATE},
     }
 
@@ -122,7 +123,7 @@ def open_public_parent(location: str) -> Parent:
     model = open_hub_model(location, SETTING, weights=True)
     network = public_network(model)
     settings = _network_settings(network, model)
-    features = FeatureSettings.of({**network.features(model), "sample_rate": SAMPLE_RATE})
+    features = FeatureSettings.of({**_features(network, model), "sample_rate": SAMPLE_RATE})
     symbols = network.symbols(model)
     info = ModelInfo(
         name=model.name,
@@ -144,9 +145,24 @@ def open_public_parent(location: str) -> Parent:
 
 
 def _network_settings(network: PublicNetwork, model: HubModel) -> dict[str, Any]:
+    with _damaged(model):
+        settings = network.network(model)
+        # Sizes beyond every model are refused before anything is made of them.
+        MODELS[settings["kind"]].settings.of(settings, source=str(model.folder / CONFIG_FILE))
+        return settings
+
+
+def _features(network: PublicNetwork, model: HubModel) -> dict[str, Any]:
+    with _damaged(model):
+        return network.features(model)
+
+
+@contextmanager
+def _damaged(model: HubModel) -> Iterator[None]:
+    """Names the file whose values are none."""
     try:
-        return network.network(model)
-    except (KeyError, TypeError, ValueError) as error:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise WorkError(
             f"{model.folder / CONFIG_FILE}: without a setting of its network, or with a wrong one ({error}); get "
             f"{model.label} again"
@@ -161,6 +177,12 @@ def _read(model: HubModel, network: PublicNetwork, settings: Mapping[str, Any]) 
     # The model's columns in the order of our symbols, the blank last: [units, symbols + 1] and [symbols + 1].
     columns = list(network.columns(model))
     for name in ("classifier/kernel", "classifier/bias") if columns else ():
+        outputs = weights[name].shape[-1]
+        if max(columns) >= outputs:
+            raise WorkError(
+                f"{model.folder}: a symbol has the number {max(columns)}, and the output layer {outputs} outputs; get "
+                f"{model.label} again"
+            )
         weights[name] = weights[name][..., columns]
     return weights
 
@@ -172,6 +194,9 @@ def _whisper_settings(model: HubModel) -> dict[str, Any]:
         raise ValueError(f"encoder_ffn_dim and decoder_ffn_dim are not 4 · d_model, {4 * units}")
     if config["encoder_attention_heads"] != config["decoder_attention_heads"]:
         raise ValueError("encoder and decoder have other heads")
+    for key, value in {"activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": True}.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"{key} is {config[key]!r}, not {value!r}")
     return {
         "kind": "whisper",
         "layers": int(config["encoder_layers"]),
@@ -187,7 +212,7 @@ def _whisper_settings(model: HubModel) -> dict[str, Any]:
 
 def _alignment_heads(model: HubModel) -> list[list[int]]:
     """Blocks and heads by which words get times; [] if the model names none."""
-    heads = (model.json_file(GENERATION_CONFIG) or {}).get("alignment_heads") or []
+    heads = model.json_object(GENERATION_CONFIG).get("alignment_heads") or []
     return [[int(layer), int(head)] for layer, head in heads]
 
 
@@ -207,9 +232,10 @@ def _whisper_tokenizer(model: HubModel) -> TokenizerFile | None:
         return None  # its encoder alone needs none
     tokenizer = WhisperTokenizer.read(read_tokenizer_file(path))
     tokens = int(model.config["vocab_size"])
-    if max(tokenizer.pieces) >= tokens:
+    largest = max(tokenizer.pieces, default=tokens)
+    if largest >= tokens:
         raise WorkError(
-            f"{path}: a token has the number {max(tokenizer.pieces)}, and the model {tokens:,} tokens (vocab_size); "
+            f"{path}: a token has the number {largest}, and the model {tokens:,} tokens (vocab_size); "
             f"get {model.label} again"
         )
     return TokenizerFile.of(tokenizer)
@@ -258,7 +284,7 @@ def _tokenizer(model: HubModel) -> PublicTokenizer:
         raise WorkError(f"{model.folder}: neither {TOKENIZER_JSON} nor {TOKENIZER_MODEL}; get {model.label} again")
     blank = model.config.get("pad_token_id")
     classes = model.config.get("vocab_size")
-    if not isinstance(blank, int) or not isinstance(classes, int):
+    if not isinstance(blank, int) or not isinstance(classes, int) or blank < 0:
         raise WorkError(f"{model.folder / CONFIG_FILE}: without pad_token_id or vocab_size; get {model.label} again")
     tokenizer = PublicTokenizer.of(present[0], read_tokenizer_file(model.folder / present[0]), blank)
     if max(tokenizer.columns) >= classes:
@@ -274,7 +300,7 @@ def _wav2vec2_settings(model: HubModel) -> dict[str, Any]:
 
 
 def _wav2vec2_features(model: HubModel) -> dict[str, Any]:
-    extractor = model.json_file(PREPROCESSOR_FILE) or {}
+    extractor = model.json_object(PREPROCESSOR_FILE)
     return {"kind": "waveform", "unit_variance": bool(extractor.get("do_normalize", True))}
 
 
@@ -292,7 +318,7 @@ def _wav2vec2_vocabulary(model: HubModel) -> CtcVocabulary | None:
     if not _architecture(model.config).endswith("ForCTC"):
         return None
 
-    tokenizer = {**(model.json_file("special_tokens_map.json") or {}), **(model.json_file(TOKENIZER_CONFIG) or {})}
+    tokenizer = {**model.json_object("special_tokens_map.json"), **model.json_object(TOKENIZER_CONFIG)}
     language = model.language or str(tokenizer.get("target_lang") or "eng")
     vocabulary = read_ctc_vocabulary(
         model.json_file(VOCABULARY_FILE), tokenizer, source=str(model.folder), language=language
@@ -300,6 +326,8 @@ def _wav2vec2_vocabulary(model: HubModel) -> CtcVocabulary | None:
 
     # Adapters bring an output layer of their own.
     classes = model.config.get("vocab_size", 32)
+    if not isinstance(classes, int):
+        raise WorkError(f"{model.folder / CONFIG_FILE}: vocab_size is {classes!r}; get {model.label} again")
     if not model.language and max(vocabulary.columns) >= classes:
         raise WorkError(
             f"{model.folder / VOCABULARY_FILE}: a token has the number {max(vocabulary.columns)}, and the model "
