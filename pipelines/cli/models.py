@@ -329,7 +329,7 @@ def export_model(
     hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its decoder,
     wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
 
-    sherpa-onnx: two files that it loads as an Omnilingual ASR model, and decodes greedily.
+    sherpa-onnx: files that it loads as a model of Whisper or as one of Omnilingual ASR, and decodes greedily.
 
     \b
     Examples:
@@ -337,16 +337,21 @@ def export_model(
       voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
       sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
     """
+    from voxline.inference.model_info import ATTENTION
+    from voxline.inference.saved_model import read_model_info
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
+    if to not in ("hub", "sherpa-onnx"):
+        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx")
+    folder = find_model(model)
     if to == "hub":
         from voxline.families.asr.hub_export import export_to_hub as export
-    elif to == "sherpa-onnx":
-        from voxline.inference.sherpa_onnx import export_sherpa_onnx as export
+    elif read_model_info(folder).kind == ATTENTION:
+        from voxline.families.asr.sherpa_whisper import export_sherpa_whisper as export
     else:
-        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx")
-    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export(find_model(model), output)])
+        from voxline.inference.sherpa_onnx import export_sherpa_onnx as export
+    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export(folder, output)])
 
 
 def import_checkpoint(

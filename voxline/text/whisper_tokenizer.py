@@ -11,6 +11,7 @@ text can be spelled: capitals, digits and punctuation too. Special tokens and ti
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from voxline.text.public_tokenizer import TOKENIZER_JSON, PublicTokenizer
 START = "<|startoftranscript|>"
 END = "<|endoftext|>"
 NO_TIMES = "<|notimestamps|>"
+LANGUAGE_TOKEN = re.compile(r"<\|[a-z]{2,3}\|>")
 WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
 """Languages whose words have no spaces between them; in others Whisper writes one before the first word too."""
 _PRINTED = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]

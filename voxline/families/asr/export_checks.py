@@ -131,11 +131,7 @@ def check_hub_export(settings: CtcModelSettings, where: str) -> None:
     Raises:
       SettingsError: naming the setting, and what is accepted.
     """
-    if settings.kind not in HUB_KINDS:
-        raise SettingsError(
-            f"{where}: `transformers` has no class for train.model.kind {settings.kind!r}; accepted: whisper with head "
-            "decoder, wav2vec2, fastconformer"
-        )
+    check_hub_kind(settings.kind, where)
     if isinstance(settings, WhisperSettings):
         if settings.head != "decoder":
             pooled = " and pooling utterance" if settings.pooling != "none" else ""
@@ -152,6 +148,15 @@ def check_hub_export(settings: CtcModelSettings, where: str) -> None:
         raise SettingsError(
             f"{where}: `transformers` has no class with train.model.adapter {settings.adapter} and without "
             "projection_norm; set adapter to 0, or projection_norm to true"
+        )
+
+
+def check_hub_kind(kind: str, where: str) -> None:
+    """Refuses a kind of network that `transformers` does not have; see `check_hub_export`."""
+    if kind not in HUB_KINDS:
+        raise SettingsError(
+            f"{where}: `transformers` has no class for train.model.kind {kind!r}; accepted: whisper with head decoder, "
+            "wav2vec2, fastconformer"
         )
 
 

@@ -118,7 +118,9 @@ def _compare_texts(parent: Parent, weights: ParentWeights, model: Path, info: Mo
     arrays = arrays_of(network, weights)
     for index, variable in enumerate(network.weights):
         variable.assign(arrays[f"model/{index}"])
-    waveform = waveform[: settings.positions * 2 * FeatureSettings.of(parent.info.features).hop_length]
+    # The frames of the last samples reach beyond them.
+    longest = 2 * settings.positions - 3
+    waveform = waveform[: longest * FeatureSettings.of(parent.info.features).hop_length]
     encoded, mask = network.encode(*_features_of(waveform, parent))
     rules = SearchRules.of(tokenizer, settings.tokens)
     tokens, scores, _ = search_tokens(network.decoder, encoded, mask, rules)

@@ -14,7 +14,6 @@ opens it and computes a recording as the exported model does.
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,7 @@ import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.families.asr.export_checks import check_hub_export
+from voxline.families.asr.export_checks import check_hub_export, check_hub_kind
 from voxline.families.asr.hub_card import hub_card
 from voxline.families.asr.hub_weights import (
     WHISPER_DECODER,
@@ -43,7 +42,7 @@ from voxline.families.asr.networks.settings import (
     Wav2Vec2Settings,
     WhisperSettings,
 )
-from voxline.families.asr.public_parents import PREPROCESSOR_FILE, TOKENIZER_CONFIG, VOCABULARY_FILE
+from voxline.families.asr.public_parents import GENERATION_CONFIG, PREPROCESSOR_FILE, TOKENIZER_CONFIG, VOCABULARY_FILE
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import exported_folder, read_model_info, require_family
 from voxline.registry.hub import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
@@ -51,17 +50,15 @@ from voxline.store.files import new_folder, write_json, write_text
 from voxline.text.alphabet import IDEOGRAPHS, Alphabet
 from voxline.text.ctc_vocabulary import SPECIAL_TOKENS, WORD_DELIMITER
 from voxline.text.public_tokenizer import SPACE_MARK, TOKENIZER_JSON, PublicTokenizer
-from voxline.text.whisper_tokenizer import NO_TIMES, START, WhisperTokenizer
+from voxline.text.whisper_tokenizer import LANGUAGE_TOKEN, NO_TIMES, START, WhisperTokenizer
 from voxline.training.warm_start import read_exported_weights
 
 Array = npt.NDArray[Any]
 
-GENERATION_CONFIG = "generation_config.json"
 NEVER = -1e4
 """The bias of an output that stands for no symbol: e to this is 0, and float16 holds it."""
 PAD = SPECIAL_TOKENS["pad_token"]
 UNKNOWN = SPECIAL_TOKENS["unk_token"]
-_LANGUAGE_TOKEN = re.compile(r"<\|[a-z]{2,3}\|>")
 _TASKS = ("transcribe", "translate")
 
 
@@ -139,9 +136,8 @@ def spread(values: Array, columns: Sequence[int], classes: int, fill: float) -> 
 
 
 def _network_settings(info: ModelInfo, folder: Path) -> CtcModelSettings:
-    kind = info.model_settings.get("kind", "")
-    if kind not in MODELS:
-        raise WorkError(f"{folder}: model.json names no network that is known here ({kind!r}); train again")
+    kind = str(info.model_settings.get("kind", ""))
+    check_hub_kind(kind, info.name)
     return MODELS[kind].settings.of(dict(info.model_settings), source=f"{folder}/model.json")
 
 
@@ -236,7 +232,7 @@ def _generation(settings: WhisperSettings, tokenizer: WhisperTokenizer) -> dict[
     never = [number for number in range(no_times + 1) if number not in of_texts]
     first = [tokenizer.end] if tokenizer.blank_token is None else [tokenizer.blank_token, tokenizer.end]
     several = bool(settings.prompt.language)
-    languages = {token: number for token, number in numbers.items() if _LANGUAGE_TOKEN.fullmatch(token)}
+    languages = {token: number for token, number in numbers.items() if LANGUAGE_TOKEN.fullmatch(token)}
     tasks = {task: numbers[f"<|{task}|>"] for task in _TASKS if f"<|{task}|>" in numbers}
     earlier = numbers.get("<|startofprev|>")
     return {
@@ -250,6 +246,7 @@ def _generation(settings: WhisperSettings, tokenizer: WhisperTokenizer) -> dict[
         "is_multilingual": several,
         **({"lang_to_id": languages, "task_to_id": tasks} if several else {}),
         **({} if earlier is None else {"prev_sot_token_id": earlier}),
+        **({"alignment_heads": list(map(list, settings.alignment_heads))} if settings.alignment_heads else {}),
     }
 
 

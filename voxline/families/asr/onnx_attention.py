@@ -50,14 +50,32 @@ def export_onnx_attention(
     """
     check_onnx_export(model.settings, precision)
     int8 = precision == "int8"
-    return {ONNX_FILE: _encoder(model, features, int8), DECODER_FILE: _Decoder(model, int8).build()}
+    return {ONNX_FILE: _encoder(model, features, int8), DECODER_FILE: DecoderGraph(model, int8).build()}
 
 
 def _encoder(model: Any, features: FeatureSettings, int8: bool) -> bytes:
     graph = Graph(int8)
+    values, frames = waveform_features(graph, features)
+    size = model.settings.units // model.settings.heads
+    outputs: list[tuple[str, Name, int, list[Any]]] = []
+    for number, (keys, memory) in enumerate(memories_of(graph, model, values, frames)):
+        names = memory_names(number)
+        outputs.append((names[0], keys, TensorProto.FLOAT, ["batch", model.settings.heads, size, "frames"]))
+        outputs.append((names[1], memory, TensorProto.FLOAT, ["batch", model.settings.heads, "frames", size]))
+
+    waveforms = ("waveforms", TensorProto.FLOAT, ["batch", "samples"])
+    return graph.finish("encoder", [waveforms, ("lengths", TensorProto.INT32, ["batch"])], outputs)
+
+
+def memories_of(graph: Graph, model: Any, values: Name, frames: Name) -> list[tuple[Name, Name]]:
+    """Keys [batch, heads, size, frames] and values [batch, heads, frames, size] of each block of the decoder.
+
+    Args:
+      values: features [batch, frames, bins], anything beyond a row's frames.
+      frames: int64 [batch].
+    """
     heads = model.settings.heads
     units = model.settings.units
-    values, frames = waveform_features(graph, features)
     values = _fill_with_silence(graph, values, frames, 2 * model.settings.positions)
 
     # All positions are real, so that none is hidden: [batch, frames, units].
@@ -70,9 +88,9 @@ def _encoder(model: Any, features: FeatureSettings, int8: bool) -> bytes:
         values = whisper_feed_forward(graph, block, values)
     values = graph.layer_norm(values, model.encoder.norm)
 
-    outputs: list[tuple[str, Name, int, list[Any]]] = []
+    memories = []
     size = units // heads
-    for number, block in enumerate(model.decoder.blocks):
+    for block in model.decoder.blocks:
         layer = block.cross_attention
         kernel = np.concatenate([to_numpy(layer.key.kernel), to_numpy(layer.value.kernel)], axis=1)
         bias = np.concatenate([np.zeros(units, np.float32), to_numpy(layer.value.bias)])
@@ -80,12 +98,8 @@ def _encoder(model: Any, features: FeatureSettings, int8: bool) -> bytes:
         keys, memory = graph("Split", joined, np.array([1, 1]), axis=2, outputs=2)
         keys = graph("Transpose", graph("Squeeze", keys, np.array([2])), perm=[0, 2, 3, 1])
         memory = graph("Transpose", graph("Squeeze", memory, np.array([2])), perm=[0, 2, 1, 3])
-        names = memory_names(number)
-        outputs.append((names[0], keys, TensorProto.FLOAT, ["batch", heads, size, "frames"]))
-        outputs.append((names[1], memory, TensorProto.FLOAT, ["batch", heads, "frames", size]))
-
-    waveforms = ("waveforms", TensorProto.FLOAT, ["batch", "samples"])
-    return graph.finish("encoder", [waveforms, ("lengths", TensorProto.INT32, ["batch"])], outputs)
+        memories.append((keys, memory))
+    return memories
 
 
 def _fill_with_silence(graph: Graph, values: Name, frames: Name, length: int) -> Name:
@@ -101,7 +115,7 @@ def _fill_with_silence(graph: Graph, values: Name, frames: Name, length: int) ->
 
 
 @dataclasses.dataclass
-class _Decoder:
+class DecoderGraph:
     """The graph of the decoder under construction; values are [rows · new, units] between its attentions."""
 
     model: Any
