@@ -173,8 +173,8 @@ test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, an
 
 test-programs: $(READY) ## Let sherpa-onnx, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
 	@if $(MAKE) --no-print-directory $(PROGRAMS_READY) $(SERVED_READY); then \
-	  $(HEAVY) $@ tests/inference/test_sherpa_onnx.py tests/feedback/test_label_studio.py \
-	    tests/families/asr/test_serving_release.py; \
+	  VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ tests/inference/test_sherpa_onnx.py tests/families/asr/test_sherpa_public.py \
+	    tests/feedback/test_label_studio.py tests/families/asr/test_serving_release.py; \
 	else $(NOTHING_RAN) $@ "the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
 
 # Their requirements exclude ours and each other's, so they have their own environments.
@@ -317,7 +317,8 @@ test-faults: $(READY) ## Kill each step at every write, fill the disk there, and
 
 test-parents: $(READY) ## Train from small public models, judge them beside their parents, import them (5 minutes)
 	@VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/push/test_before.py \
-	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/training/test_fine_tuning.py \
+	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/families/asr/test_hub_export.py \
+	  tests/families/asr/test_sherpa_public.py tests/training/test_fine_tuning.py \
 	  tests/feedback/test_drafts_of_public_models.py
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)

@@ -35,10 +35,12 @@ PROMISES: dict[str, dict[str, str]] = {
         "before and after": r"push/test_before",
         "imports": r"test_import_public_model",
         "drafts": r"test_drafts_of_public_models",
+        "exports": r"test_hub_export",
     },
     "test-peers": {"the peers": r"lhotse_and_datasets", "the clients": r"own_client"},
     "test-programs": {
         "sherpa-onnx": r"test_sherpa_onnx_writes",
+        "public networks by sherpa-onnx": r"test_networks_with_ctc_write_our_texts_there",
         "Label Studio": r"feedback/test_label_studio",
         "TensorFlow Serving's TensorFlow": r"test_the_pinned_release",
     },

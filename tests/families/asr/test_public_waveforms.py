@@ -32,6 +32,10 @@ WAVEFORM = FeatureSettings(kind="waveform")
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("spoken"), ALPHABET)
+
+
+def make_dataset(folder: Path, alphabet: Alphabet) -> Dataset:
     draw = np.random.default_rng(0)
     examples = [
         NewExample(
@@ -44,7 +48,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         for split in ("train", "dev")
         for number, text in enumerate(TEXTS)
     ]
-    return write_dataset(tmp_path_factory.mktemp("spoken"), examples, WAVEFORM, ALPHABET)
+    return write_dataset(folder, examples, WAVEFORM, alphabet)
 
 
 def settings_from(location: str, **changes: Any) -> AsrTrainSettings:
