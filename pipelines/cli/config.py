@@ -104,17 +104,27 @@ def init_config(
         Path | None, typer.Option("--output", "-o", parser=machine_path, help="File to write.  [default: NAME.yaml]")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the run.  [default: the folder's]")] = "",
+    parent: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one."
+        ),
+    ] = "",
+    language: Annotated[str, typer.Option(help="Of a Whisper of several languages, such as de.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a config for a corpus.
 
-    It looks at the files, and guesses format, split and length of training.
+    It looks at the files, and guesses format, split and length of training. With --parent it tunes a public model.
 
-    Example: voxline config init recordings -o commands.yaml
+    \b
+    Examples:
+      voxline config init recordings -o commands.yaml
+      voxline config init recordings --parent whisper-tiny.en
     """
     from voxline.pipelines.config.scaffold import propose_config, write_config
 
-    proposal = propose_config(folder, name)
+    proposal = propose_config(folder, name, parent, language)
     file = write_config(proposal, output or Path(f"{proposal.name}.yaml"), replace=force)
     for line in [*proposal.findings, f"wrote {file}; next: voxline run asr --config {file}"]:
         typer.echo(line)

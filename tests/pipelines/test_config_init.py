@@ -13,10 +13,17 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from tests.conftest import ROOT
+from voxline.components.demo_corpus.step import corpus_settings
+from voxline.components.demo_corpus.step import run as generate
 from voxline.errors import SettingsError
+from voxline.families.asr import tuning_config
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
+from voxline.pipelines.local.runner import check_run
 from voxline.store.files import read_json
+from voxline.text.alphabet import Alphabet
+from voxline.text.frontend import apply_frontend
 
 
 def recording(file: Path, rate: int = 8_000) -> None:
@@ -172,3 +179,106 @@ def test_forty_recordings_of_two_words_reach_one_percent(tmp_path: Path, real_da
     )
     assert own["wer"] <= 0.01
     assert rest.rate <= 0.01
+
+
+HUB = ROOT / "tests" / "families" / "networks" / "hub"
+
+
+def sentences(folder: Path, texts: list[str], each: int = 6) -> Path:
+    """`each` recordings of a quarter of a second for every text."""
+    lines = []
+    for number, text in enumerate(texts * each):
+        file = folder / "clips" / f"{number}.wav"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(file), "wb") as out:
+            out.setnchannels(1)
+            out.setsampwidth(2)
+            out.setframerate(16_000)
+            out.writeframes(random.Random(number).randbytes(8_000))
+        lines.append(json.dumps({"audio_filepath": f"clips/{number}.wav", "text": text}))
+    (folder / "manifest.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def small_whisper(folder: Path, *, tokenizer: bool) -> Path:
+    shutil.copytree(HUB / "whisper", folder)
+    if tokenizer:
+        (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # it is read where a training starts
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "model", "said"),
+    [
+        ("whisper", ["A cat.", "Two, Bob?"], {"head": "decoder"}, "its decoder, which writes capitals and punctuation"),
+        ("whisper", ["a cat", "two"], {"head": "decoder"}, "its decoder, which writes words alone"),
+        ("whisper", ["yes", "no"], {"pooling": "utterance"}, "a new output layer for 2 words, one a recording"),
+        ("encoder", ["a cat", "two"], {"head": "ctc"}, "it has no tokenizer.json"),
+        ("fastconformer", ["a cat", "two"], {"kind": "fastconformer"}, "all of it, with its tokenizer"),
+        ("wav2vec2", ["a cat", "two"], {"kind": "wav2vec2"}, "all of it but its convolutions"),
+    ],
+)
+def test_a_config_tunes_a_public_parent(
+    kind: str, texts: list[str], model: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    parent = HUB / kind
+    if kind in ("whisper", "encoder"):
+        parent = small_whisper(tmp_path / "parent", tokenizer=kind == "whisper")
+    proposal = propose_config(sentences(tmp_path / "corpus", texts), parent=str(parent))
+    file = write_config(proposal, tmp_path / "tuned.yaml")
+    assert any(said in line for line in proposal.findings)
+    config = load_config(file)
+    train = config.section("train").plain()
+    assert {key: train["model"][key] for key in model} == model
+    assert train["start"]["model"] == str(parent)
+    alphabet = Alphabet.from_name(config.convert.alphabet)
+    for text in texts:
+        assert alphabet.unknown(apply_frontend(text, config.convert.frontend).symbols) == ""
+    check_run(config.with_default_folders(tmp_path / "run"), tmp_path / "run", "", [])
+    assert "# evaluate: {probe:" in file.read_text(encoding="utf-8")
+
+
+def test_a_parent_that_is_not_here_is_written_with_its_commit_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning_config, "todays_commit", lambda name: "")
+    corpus = sentences(tmp_path / "corpus", ["a cat", "two"])
+    proposal = propose_config(corpus, parent="whisper-tiny.en")
+    assert "hf://openai/whisper-tiny.en@<commit>" in proposal.text
+    assert any("so write its commit in place of <commit>" in line for line in proposal.findings)
+    file = write_config(proposal, tmp_path / "tuned.yaml")
+    with pytest.raises(SettingsError, match="<commit>"):
+        load_config(file)
+    assert "facebook/wav2vec2-base-960h@" in propose_config(corpus, parent="wav2vec2-base-960h").text
+    assert "prompt: {language: en" in propose_config(corpus, parent="whisper-small").text
+    german = sentences(tmp_path / "german", ["schöne Katze", "zwei"])
+    with pytest.raises(SettingsError, match="knows many languages; give --language"):
+        propose_config(german, parent="whisper-small")
+    assert "prompt: {language: de" in propose_config(german, parent="whisper-small", language="de").text
+    with pytest.raises(SettingsError, match="knows English alone"):
+        propose_config(german, parent="whisper-tiny.en", language="de")
+    with pytest.raises(SettingsError, match="nor a short name"):
+        propose_config(corpus, parent="kaldi")
+
+
+def test_a_vocabulary_too_large_for_its_hours_is_told_what_each_way_gave(tmp_path: Path) -> None:
+    words = [f"{first}{second}" for first in "abcdefgh" for second in "klmnop"]
+    rare = propose_config(sentences(tmp_path / "rare", [" ".join(words[n : n + 4]) for n in range(0, 48, 4)], each=2))
+    (told,) = [line for line in rare.findings if line.startswith("vocabulary")]
+    assert "100% of the words said are of the 48 that are said fewer than 10 times" in told
+    assert any("--parent whisper-tiny.en" in line for line in rare.findings)
+    often = propose_config(sentences(tmp_path / "often", [" ".join(words[:4])], each=20))
+    assert not any(line.startswith("vocabulary") for line in often.findings)
+
+
+def test_the_demo_is_not_told_so_and_read_prompts_are(tmp_path: Path, real_data: Path) -> None:
+    """The demo's 69 words are said often; three quarters of a telephone's 716 words are not."""
+    demo = generate(tmp_path / "demo", corpus_settings(train_speakers=6, test_speakers=1)).path("corpus")
+    assert not any(line.startswith("vocabulary") for line in propose_config(demo).findings)
+
+    texts = (real_data / "asterisk" / "core-sounds-en.txt").read_text(encoding="utf-8", errors="replace")
+    lines = [line.partition(": ")[2] for line in texts.splitlines() if line[:1] not in (";", "") and ": [" not in line]
+    recording(tmp_path / "prompts" / "one.wav")
+    manifest_lines = [json.dumps({"audio_filepath": "one.wav", "text": line}) for line in lines if line.strip()]
+    (tmp_path / "prompts" / "manifest.jsonl").write_text("\n".join(manifest_lines), encoding="utf-8")
+    assert any(line.startswith("vocabulary") for line in propose_config(tmp_path / "prompts").findings)

@@ -194,20 +194,25 @@ def _parse(location: str, setting: str) -> tuple[str, str]:
     if revision is None or not _COMMIT.fullmatch(revision):
         raise SettingsError(
             f"{setting} is {location!r}: {'a branch or tag' if revision else 'without a revision, it'} may mean other "
-            f"weights tomorrow; give the commit, 40 hexadecimal digits{_todays_commit(name, revision)}"
+            f"weights tomorrow; give the commit, 40 hexadecimal digits{_in_words(name, revision)}"
         )
     return name, revision
 
 
-def _todays_commit(name: str, revision: str | None) -> str:
-    """What a branch points at today, for a message; empty if the Hub does not answer."""
+def _in_words(name: str, revision: str | None) -> str:
+    commit = todays_commit(name, revision)
+    return f"; today it is hf://{name}@{commit}" if commit else ""
+
+
+def todays_commit(name: str, revision: str | None = None) -> str:
+    """What a branch of a model points at today; empty if the Hub does not answer."""
     from huggingface_hub import HfApi
 
     try:
         commit = HfApi(token=None).model_info(name, revision=revision, timeout=5).sha
-    except Exception:  # whatever fails here, the message is complete without it
+    except Exception:  # whatever fails here, nothing depends on it
         return ""
-    return f"; today it is hf://{name}@{commit}" if commit else ""
+    return commit or ""
 
 
 def _download(name: str, revision: str, language: str, setting: str, *, weights: bool) -> Path:

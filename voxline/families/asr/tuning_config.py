@@ -1,0 +1,233 @@
+"""What a config needs that tunes a public model: its name, its transcripts' form, and rates that keep what it knows.
+
+`voxline config init --parent` writes it. Nothing is downloaded but config.json; without the Hub, the kind of a model
+follows from its name.
+"""
+
+import dataclasses
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import SettingsError, TransientError
+from voxline.registry.hub import HUB_SCHEME, is_hub_location, open_hub_model, todays_commit
+from voxline.text.alphabet import Alphabet, is_ideograph, normalize_transcript
+from voxline.text.frontend import LANGUAGES, normalize_spoken
+from voxline.text.settings import FrontendKind
+
+SETTING = "--parent"
+OWNERS = {"whisper": "openai", "wav2vec2": "facebook", "mms": "facebook", "hubert": "facebook", "parakeet": "nvidia"}
+"""First part of a short name → whose model it is on the Hub."""
+KINDS = {"whisper": "whisper", "parakeet": "parakeet_ctc", "hubert": "hubert"}
+"""The same → `model_type` of its config.json; of the others, wav2vec2."""
+ENGLISH_TOKENS = 51_864
+COMMIT = "<commit>"
+"""In place of the commit, where the Hub cannot be asked for it."""
+MOST_WORDS = 100
+"""Different words at most, of recordings of one word each, that are told apart as a whole."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningConfig:
+    """The parts of a config that tunes a public model.
+
+    Attributes:
+      convert: values of the section.
+      features: those of `extract`, whose sizes follow from the model.
+      train: the section's values, as lines of a flow mapping.
+      findings: which model it is, and what of it is tuned.
+    """
+
+    model: str
+    convert: dict[str, Any]
+    features: dict[str, Any]
+    train: list[str]
+    findings: list[str]
+
+
+def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> TuningConfig:
+    """Proposes how to tune a public model on transcripts.
+
+    Args:
+      parent: a folder as the Hub has it, `hf://owner/name@commit`, or a short name such as whisper-tiny.en.
+      texts: transcripts as the corpus has them.
+      language: of a Whisper of several, such as "de"; empty: English or Mandarin, if the letters suggest it.
+
+    Raises:
+      SettingsError: the model does not exist, is of none of our networks, or needs a language.
+    """
+    model, kind, about, files, note = _find(parent)
+    train = [f"start: {{model: {quoted(model)}, rate_share: 1.0"]
+    network: dict[str, Any] = {}
+
+    # Recordings of one word each are told apart by the whole of them.
+    words = {normalize_transcript(text) for text in texts}
+    single = len(words) <= MOST_WORDS and all(word and " " not in word for word in words)
+
+    if kind == "whisper" and single:
+        convert = _words(texts)
+        symbols = len(Alphabet.from_name(convert.get("alphabet", "english")).symbols)
+        symbols += sum(len(word) for word in words)
+        network = {"kind": "whisper", "pooling": "utterance"}
+        train[-1] += "}, freeze: [encoder],"
+        train += [
+            f"model: {flow_mapping(network)}, subwords: {symbols},  # so many that each word is a symbol",
+            f"epochs: {_epochs(texts, 64, 20, 300)}, batch_size: 64, learning_rate: 0.001, warm_up_steps: 20,",
+            "weight_decay: 0.1, evaluate_epochs: 5",
+        ]
+        how = f"its encoder, frozen, with a new output layer for {len(words):,} words, one a recording"
+    elif kind == "whisper" and files.get("tokenizer", True):
+        convert, written = _written(texts)
+        network = {"kind": "whisper", "head": "decoder"}
+        prompt = _prompt(about, model, texts, language)
+        network |= {"prompt": prompt} if prompt else {}
+        train[-1] += "}, freeze: [encoder],"
+        train += [
+            f"model: {flow_mapping(network)},",
+            f"epochs: {_epochs(texts, 16, 6, 120)}, batch_size: 16, learning_rate: 3.0e-6, warm_up_steps: 10",
+        ]
+        how = f"its decoder, which writes {written}"
+    else:
+        # Batches of a minute have about 15 utterances.
+        convert = _words(texts)
+        epochs = f"epochs: {_epochs(texts, 15, 12, 300)}, batch_seconds: 60, warm_up_steps: 50, learning_rate:"
+        if kind == "whisper":
+            train[-1] += ", head_epochs: 4}, freeze: [encoder/convolutions], rates: {encoder: 0.05},"
+            train += ["model: {kind: whisper},", f"{epochs} 0.001"]
+            how = "its encoder, with a new output layer, which is trained first: it has no tokenizer.json"
+        elif kind == "parakeet_ctc":
+            train[-1] += "},"
+            train += ["model: {kind: fastconformer},", f"{epochs} 1.0e-4"]
+            how = "all of it, with its tokenizer"
+        else:
+            pretrained = not files.get("head", True)
+            train[-1] += (", head_epochs: 2" if pretrained else "") + "}, freeze: [convolutions],"
+            train += ["model: {kind: wav2vec2},", f"{epochs} 5.0e-5"]
+            new = ", with a new output layer, which is trained first" if pretrained else ""
+            how = f"all of it but its convolutions{new}"
+
+    features = {"whisper": "whisper", "parakeet_ctc": "nemo_mel"}.get(kind, "waveform")
+    return TuningConfig(model, convert, {"kind": features}, train, [note, how])
+
+
+def _find(parent: str) -> tuple[str, str, Mapping[str, Any], dict[str, bool], str]:
+    """The value of `train.start.model`, the model's kind, its config.json, which parts it has, and a line about it."""
+    from voxline.families.asr.public_parents import public_config
+
+    folder = Path(parent).expanduser()
+    if not parent.startswith(HUB_SCHEME) and is_hub_location(str(folder)):
+        location = str(folder.absolute())
+        public_config(location)  # refuses another network
+        model = open_hub_model(location, SETTING, weights=True)
+        architectures = model.config.get("architectures") or ["ForCTC"]
+        files = {"tokenizer": (folder / "tokenizer.json").is_file(), "head": str(architectures[0]).endswith("ForCTC")}
+        return location, str(model.config["model_type"]), model.config, files, f"{model.label}, a folder"
+
+    # A name on the Hub, with its commit or without.
+    name, _, commit = parent.removeprefix(HUB_SCHEME).partition("@")
+    first = name.rpartition("/")[2].partition("-")[0]
+    if "/" not in name:
+        if first not in OWNERS:
+            raise SettingsError(
+                f"{SETTING} {parent!r}: neither a folder with config.json nor a short name, such as whisper-tiny.en, "
+                "wav2vec2-base-960h or parakeet-ctc-0.6b; hf://owner/name@commit is accepted too"
+            )
+        name = f"{OWNERS[first]}/{name}"
+    commit = commit or todays_commit(name)
+    location = f"{HUB_SCHEME}{name}@{commit or COMMIT}"
+    kind = KINDS.get(first, "wav2vec2")
+    if not commit:
+        return location, kind, {}, {}, (
+            f"{name}; the Hub does not answer here, so write its commit in place of {COMMIT} "
+            f"(https://huggingface.co/{name}/commits/main)"
+        )  # fmt: skip
+    try:
+        public_config(location)
+        model = open_hub_model(location, SETTING, weights=False)
+    except TransientError:
+        return location, kind, {}, {}, f"{name} at {commit[:8]}, which is not on this machine: its name tells its kind"
+    architectures = model.config.get("architectures") or ["ForCTC"]
+    files = {"head": str(architectures[0]).endswith("ForCTC")}
+    return location, str(model.config["model_type"]), model.config, files, f"{model.label} (licence: {model.licence})"
+
+
+def _written(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The section convert for a model that writes any text, and what it will write, in words."""
+    characters = {character for text in texts for character in unicodedata.normalize("NFC", text)}
+    cased = any(character != character.lower() for character in characters) and any(
+        character != character.upper() for character in characters
+    )
+    marks = any(unicodedata.category(character).startswith("P") and character not in "'’-" for character in characters)
+    if cased or marks:
+        return {"frontend": {"kind": "as_is"}, "alphabet": "".join(sorted({" ", *characters} - {"\n", "\t", "\r"}))}, (
+            "capitals and punctuation as the transcripts have them"
+        )
+    return _words(texts), "words alone, as the transcripts do"
+
+
+def _words(texts: Sequence[str]) -> dict[str, Any]:
+    """The section convert for a model that writes words alone: an alphabet of their letters, numbers spelled out."""
+    characters = set("".join(texts))
+    kind: FrontendKind = "transcript"
+    if any(map(is_ideograph, characters)):
+        kind = LANGUAGES["zh"]
+    elif any(character.isdigit() for character in characters):
+        latin = all(not character.isalpha() or character.isascii() for character in characters)
+        kind = LANGUAGES["en"] if latin else kind
+    section: dict[str, Any] = {} if kind == "transcript" else {"frontend": {"kind": kind}}
+
+    letters: set[str] = set()
+    for text in texts:
+        try:
+            letters.update(normalize_transcript(text) if kind == "transcript" else normalize_spoken(text, kind))
+        except ValueError:
+            continue  # a text without words becomes a reject
+    if not letters <= set(Alphabet.from_name("english").characters):
+        section["alphabet"] = "".join(sorted(letters | {" "}))
+    return section
+
+
+def _prompt(about: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
+    """The prompt of a Whisper of several languages; {} of an English-only one."""
+    several = int(about["vocab_size"]) > ENGLISH_TOKENS if about else ".en@" not in model
+    if not several:
+        if language not in ("", "en"):
+            raise SettingsError(
+                f"--language {language}: {model} knows English alone; leave it out, or name another model"
+            )
+        return {}
+    letters = {character for text in texts for character in text if character.isalpha()}
+    if not language and any(map(is_ideograph, letters)):
+        language = "zh"
+    elif not language and letters and all(letter.isascii() for letter in letters):
+        language = "en"
+    if not language:
+        raise SettingsError(f"{model} knows many languages; give --language, such as --language de")
+    return {"language": language, "task": "transcribe"}
+
+
+def _epochs(texts: Sequence[str], batch: int, least: int, steps: int) -> int:
+    """Passes over 70% of the utterances, which are left to train on: so many that there are some hundreds of steps."""
+    return max(least, min(60, math.ceil(steps / max(1, 0.7 * len(texts) / batch))))
+
+
+def flow_mapping(values: Mapping[str, Any]) -> str:
+    """A mapping in one line of YAML.
+
+    >>> flow_mapping({"kind": "whisper", "prompt": {"language": "de"}, "alphabet": " a'b"})
+    "{kind: whisper, prompt: {language: de}, alphabet: ' a''b'}"
+    """
+    parts = []
+    for key, value in values.items():
+        text = flow_mapping(value) if isinstance(value, Mapping) else quoted(value) if isinstance(value, str) else value
+        parts.append(f"{key}: {text}")
+    return f"{{{', '.join(parts)}}}"
+
+
+def quoted(text: str) -> str:
+    """A text as a value of YAML, in quotes unless it is a plain word or path."""
+    plain = re.fullmatch(r"[A-Za-z_/.][A-Za-z0-9_./-]*", text) and text.lower() not in ("true", "false", "null", "no")
+    return text if plain else "'" + text.replace("'", "''") + "'"
