@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.language.settings import LanguageSettings
+from voxline.data.drafts import is_draft
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.data.recordings import refuse_changed_audio
 from voxline.inference.model_info import ATTENTION
@@ -96,7 +97,9 @@ def _read_splits(manifest: Path) -> dict[str, list[Utterance]]:
     # All three are there, since a corpus may have no dev or no test.
     splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     for utterance in read_manifest(manifest):
-        splits.setdefault(utterance.split, []).append(utterance)
+        # Drafts have the words of a model, and maybe of its language model: only what people wrote is counted.
+        if not is_draft(utterance.extra):
+            splits.setdefault(utterance.split, []).append(utterance)
     return splits
 
 

@@ -51,6 +51,8 @@ class TrainingRunConfig(RunConfig):
     @pydantic.model_validator(mode="after")
     def _check_with_family(self) -> Self:
         """Refuses before the first step what train would refuse after extract."""
+        if self.corpus.pseudo.uri and not hasattr(self.train, "pseudo_weight"):
+            raise ValueError("corpus.pseudo.uri: drafts train recognizers alone (asr); --set corpus.pseudo.uri=")
         self.family().check_config(self)
         return self
 

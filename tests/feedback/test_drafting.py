@@ -24,7 +24,7 @@ from voxline.data.drafts import AGREEMENT, CONFIDENCE, DRAFTED_BY
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import PreconditionError, SettingsError
 from voxline.feedback import drafting
-from voxline.feedback.captures import CaptureStore, erase_recordings, expire_recordings, find_recordings
+from voxline.feedback.captures import CaptureStore, check_captures, erase_recordings, expire_recordings, find_recordings
 from voxline.feedback.drafting import DraftCounts, DraftSettings, draft_corpus
 from voxline.feedback.labeling import write_selection
 from voxline.inference.recognizer import Recognizer
@@ -260,6 +260,30 @@ def test_a_purge_finds_kept_drafts_and_what_was_left_out(
     erase_recordings(drafts, "ada")
     assert not read_rejects(drafts)
     assert not read_manifest(drafts)
+
+
+def test_a_purge_finds_what_a_killed_run_has_left(
+    calls: Path, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a manifest yet, and with recordings that no line names."""
+    drafts = tmp_path / "drafts"
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drafting, "write_manifest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        draft(calls, models, drafts)
+    monkeypatch.undo()
+    assert len(list((drafts / "audio").iterdir())) == 3
+
+    check_captures(drafts)
+    assert find_recordings(drafts, "bo")
+    erase_recordings(drafts, "bo")
+    left = b"".join(files_of(drafts).values())
+    assert b"bo" not in left
+    assert not list((drafts / "audio").iterdir())
+    assert draft(calls / "ada", models, drafts, speakers_by_folder=False).drafts == 1
 
 
 def test_a_recording_of_two_speakers_stays_while_a_draft_of_one_is_there(

@@ -13,7 +13,7 @@ from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.speech import RoundTripRecognizer
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
-from voxline.components.language.step import _make_ngrams
+from voxline.components.language.step import _make_ngrams, _read_splits
 from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
@@ -88,6 +88,21 @@ def test_changed_ngrams_are_named_and_made_again(
     assert f"ngrams: making it again: {ngrams.parent}: ngrams.npz (its hash is " in told
     assert f"language: making it again: {made.folder}: model/language_model/{shipped.name} (its hash is " in told
     assert (again.reused, model_digest(again.path("model"))) == (False, digest)
+
+
+def test_only_what_people_wrote_is_counted(corpus: Path, store: Path, made: StepOutput, tmp_path: Path) -> None:
+    """A model's drafts have the words that its own language model likes."""
+    drafts = [
+        line.replace(id=f"pseudo-{line.id}", text="seven seven", extra={"drafted_by": "asr@1 (4f1c09aa2be0)"})
+        for line in read_manifest(corpus)
+        if line.split == "train"
+    ]
+    write_manifest(tmp_path / "manifest.jsonl", [*read_manifest(corpus), *drafts])
+    settings = SETTINGS.model_copy(update={"alpha": 1.0, "beta": 0.5})
+    assert (
+        _make_ngrams(_read_splits(tmp_path), store, settings).key
+        == _make_ngrams(_read_splits(corpus), store, settings).key
+    )
 
 
 def test_another_model_or_weight_needs_no_new_ngrams(

@@ -127,3 +127,8 @@ def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
     again.parent.mkdir()
     again.write_text(first.to_yaml(), encoding="utf-8")
     assert load_config(again) == first
+
+
+def test_drafts_train_recognizers_alone(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"drafts train recognizers alone \(asr\); --set corpus\.pseudo\.uri="):
+        config(tmp_path, "", "corpus.pseudo.uri=drafts")

@@ -23,6 +23,7 @@ CONFIDENCE = "draft_confidence"
 PSEUDO = "pseudo"
 """Name of the corpus of drafts (`corpus.pseudo`), which is in front of their ids."""
 DRAFTS_FOLDER = "drafting"
+DRAFTS_SETTINGS = f"{DRAFTS_FOLDER}/settings.json"
 DRAFTS_SUFFIX = ".drafts"
 """Of a corpus of drafts: what models heard of each recording, whether it was kept or not, in files of lines."""
 

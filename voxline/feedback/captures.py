@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from voxline.data.drafts import DRAFTS_FOLDER, DRAFTS_SUFFIX, is_draft
+from voxline.data.drafts import DRAFTS_FOLDER, DRAFTS_SETTINGS, DRAFTS_SUFFIX, is_draft
 from voxline.data.json_codec import encode_json, parse_json, parse_line
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE
 from voxline.errors import SettingsError, WorkError
@@ -283,6 +283,7 @@ def erase_recordings(location: Path | str, person: str) -> None:
     mark_erased(location, person)
     with changing(store := open_store(location)):
         _delete_matching(store, _is_of(person))
+        _delete_unfinished_drafts(store)
 
 
 def _names_for(person: str) -> set[str]:
@@ -303,12 +304,13 @@ def expire_recordings(location: Path | str, day: str = "") -> int:
       day: as `CapturedClip.expires`; "" for today.
     """
     limit, store = day or today(), open_store(location)
-    if store.stat(MANIFEST_FILE) is None:
+    if store.stat(MANIFEST_FILE) is None and store.stat(DRAFTS_SETTINGS) is None:
         return CaptureStore(location).expire(limit)
 
     with changing(store):
         count = _delete_matching(store, lambda line: _is_captured(line) and _expiry_of(line, store) <= limit)
         _delete_unnamed(store)
+        _delete_unfinished_drafts(store)
     return count
 
 
@@ -344,7 +346,7 @@ def check_captures(location: Path | str) -> None:
       SettingsError: it does not.
     """
     store = open_store(location)
-    if store.stat(MARKER) is None and store.stat(MANIFEST_FILE) is None:
+    if all(store.stat(name) is None for name in (MARKER, MANIFEST_FILE, DRAFTS_SETTINGS)):
         raise SettingsError(f"{location}: no captured and no labeled recordings here; correct --captures")
 
 
@@ -407,7 +409,7 @@ def _drafts_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) 
 
 def _delete_rejects(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> None:
     """Deletes the lines about somebody in what a corpus of drafts has left out."""
-    if not any(True for _ in store.list(f"{DRAFTS_FOLDER}/")):
+    if store.stat(DRAFTS_SETTINGS) is None:
         return
     try:
         data, version = store.read_with_version(REJECTS_FILE)
@@ -417,6 +419,16 @@ def _delete_rejects(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bo
     remaining = [line for line in lines if not is_wanted(parse_json(line))]
     if len(remaining) < len(lines):
         store.write(REJECTS_FILE, b"".join(remaining), if_version=version)
+
+
+def _delete_unfinished_drafts(store: ObjectStore) -> None:
+    """Deletes recordings of a corpus of drafts that no line names: who wrote them was killed before the manifest."""
+    if store.stat(DRAFTS_SETTINGS) is None:
+        return
+    named = {_audio_of(line) for line in _lines(store)[0]}
+    for info in list(store.list(f"{AUDIO_FOLDER}/")):
+        if info.name not in named:
+            store.delete(info.name)
 
 
 def _delete_unnamed(store: ObjectStore) -> None:

@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
-from voxline.data.drafts import AGREEMENT, CONFIDENCE, DRAFTED_BY, DRAFTS_FOLDER, DRAFTS_SUFFIX, is_draft
+from voxline.data.drafts import (
+    AGREEMENT,
+    CONFIDENCE,
+    DRAFTED_BY,
+    DRAFTS_FOLDER,
+    DRAFTS_SETTINGS,
+    DRAFTS_SUFFIX,
+    is_draft,
+)
 from voxline.data.json_codec import absolute_path, encode_json, is_seconds, iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, Utterance, write_manifest
 from voxline.errors import PreconditionError, SettingsError, WorkError
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
 
 MARKER = "drafting.json"
-SETTINGS_FILE = "settings.json"
 NOISE = "noise"
 DECODING = "decoding"
 """Ways to hear a second time with the same model; all else names another model."""
@@ -218,7 +225,7 @@ def _describe_models(model: Path, settings: DraftSettings) -> tuple[str, str, st
 def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
     """Refuses a folder with something else in it; notes in a new one what is drafted."""
     # The settings come before the first group, so that groups of two models never mix.
-    file = corpus / DRAFTS_FOLDER / SETTINGS_FILE
+    file = corpus / DRAFTS_SETTINGS
     if not file.is_file():
         if (corpus / MANIFEST_FILE).exists():
             raise SettingsError(f"{corpus}: it holds another {MANIFEST_FILE}, which drafts would replace")
