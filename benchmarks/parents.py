@@ -35,6 +35,7 @@ LAYERS = 4
 ROUNDS = 2
 STEPS = 4
 TRANSCRIBED_ROUNDS = 3
+NEAR_SECONDS = 0.2
 ROWS = 8
 TOKENS = 30
 FRAMES = 800
@@ -128,6 +129,45 @@ def _transcription(wheel: Path, hub: Path, folder: Path, recordings: Path) -> li
         Row.of(name, times[0], f"{times[1]}, faster-whisper", seconds[0] / seconds[1], "<=", 1.0),
         Row.of(f"{name}: WER", f"{rates[0]:.2%}", f"{rates[1]:.2%}, faster-whisper", rates[0] / rates[1], "<=", 1.0),
         Row.of("ONNX float32: texts", f"{equal} equal", f"{len(saved)}, SavedModel", equal / len(saved), ">=", 1.0),
+        *_times_and_parts(wheel, models["float32"], recordings),
+    ]
+
+
+def _times_and_parts(wheel: Path, model: Path, recordings: Path) -> list[Row]:
+    """Starts of words beside faster-whisper's, and the words of all recordings as one, which is heard in parts."""
+    import soundfile
+
+    from voxline.inference.recognizer import Recognizer
+
+    command = [PEERS / "bin" / "python", PEER, "words", wheel, recordings]
+    printed = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout
+    recognizer = Recognizer(model)
+    files = sorted(recordings.rglob("*.flac"))
+    transcripts = [recognizer.recognize(file) for file in files]
+
+    # It goes on after the last word, and may hear more there; a word counts until the texts differ.
+    distances = []
+    for transcript, timed in zip(transcripts, json.loads(printed), strict=True):
+        for word, (text, start) in zip(transcript.words, timed, strict=False):
+            if word.word.lower() != text.lower():
+                break
+            distances.append(abs(word.start - start))
+    near = sum(distance <= NEAR_SECONDS for distance in distances) / len(distances)
+
+    samples = np.concatenate([soundfile.read(path, dtype="float32")[0] for path in [*files, *files[:3]]])
+    heard = recognizer.recognize(samples, 16_000)
+    spoken = sum(len(transcript.words) for transcript in [*transcripts, *transcripts[:3]])
+    name = f"words of one recording of {len(samples) / 16_000:.0f} s"
+    return [
+        Row.of(
+            f"starts of {len(distances)} words within {NEAR_SECONDS} s",
+            f"{near:.1%}",
+            "faster-whisper",
+            near,
+            ">=",
+            0.9,
+        ),
+        Row.of(name, f"{len(heard.words)}", f"{spoken}, one by one", len(heard.words) / spoken, ">=", 0.99),
     ]
 
 

@@ -5,6 +5,7 @@ python whisper_torch.py step HUB_FOLDER          prints a JSON line for each tra
 python whisper_torch.py encode WHEEL_FOLDER IN OUT   encodes the features of an .npz by faster-whisper
 python whisper_torch.py transcribe WHEEL_FOLDER FLAC_FOLDER   prints a JSON line for each round over the recordings:
                                                      processor seconds, and the texts
+python whisper_torch.py words WHEEL_FOLDER FLAC_FOLDER   prints a JSON line: words and their starts, by recordings
 """
 
 import json
@@ -20,6 +21,16 @@ STEPS = 4
 ROWS = 8
 TOKENS = 30
 TRANSCRIBED_ROUNDS = 3
+GREEDY: dict[str, Any] = {
+    "language": "en",
+    "beam_size": 1,
+    "temperature": 0.0,
+    "without_timestamps": True,
+    "condition_on_previous_text": False,
+    "compression_ratio_threshold": None,
+    "log_prob_threshold": None,
+    "no_speech_threshold": None,
+}
 
 
 def step(folder: Path) -> None:
@@ -67,18 +78,26 @@ def transcribe(wheel: Path, folder: Path) -> None:
 
 
 def written_text(model: Any, samples: Any) -> str:
-    segments, _ = model.transcribe(
-        samples,
-        language="en",
-        beam_size=1,
-        temperature=0.0,
-        without_timestamps=True,
-        condition_on_previous_text=False,
-        compression_ratio_threshold=None,
-        log_prob_threshold=None,
-        no_speech_threshold=None,
-    )
+    segments, _ = model.transcribe(samples, **GREEDY)
     return " ".join(segment.text.strip() for segment in segments)
+
+
+def words(wheel: Path, folder: Path) -> None:
+    """Words and their starts in seconds, by float32."""
+    import soundfile
+    from faster_whisper import WhisperModel
+
+    model = WhisperModel(str(wheel), device="cpu", compute_type="float32", cpu_threads=1)
+    recordings = [soundfile.read(path, dtype="float32")[0] for path in sorted(folder.rglob("*.flac"))]
+    timed = [model.transcribe(samples, word_timestamps=True, **GREEDY)[0] for samples in recordings]
+    print(
+        json.dumps(
+            [
+                [[word.word.strip(), float(word.start)] for segment in segments for word in segment.words]
+                for segments in timed
+            ]
+        )
+    )
 
 
 def print_step(start: float, processor: float) -> None:
@@ -91,4 +110,4 @@ def print_step(start: float, processor: float) -> None:
 
 
 if __name__ == "__main__":
-    {"step": step, "encode": encode, "transcribe": transcribe}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"step": step, "encode": encode, "transcribe": transcribe, "words": words}[sys.argv[1]](*map(Path, sys.argv[2:]))
