@@ -21,7 +21,7 @@ from voxline.text.public_tokenizer import TOKENIZER_JSON, PublicTokenizer
 START = "<|startoftranscript|>"
 END = "<|endoftext|>"
 NO_TIMES = "<|notimestamps|>"
-LANGUAGE_TOKEN = re.compile(r"<\|[a-z]{2,3}\|>")
+_LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
 """Languages whose words have no spaces between them; in others Whisper writes one before the first word too."""
 _PRINTED = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -105,6 +105,12 @@ class WhisperTokenizer(PublicTokenizer):
             for piece, number in self.numbers.items()
             if number not in special and all(letter in letters for letter in piece)
         }
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """The token of each language, such as "en", in the order of their numbers."""
+        tokens = sorted(self.numbers.items(), key=lambda item: item[1])
+        return {match[1]: number for token, number in tokens if (match := _LANGUAGE.fullmatch(token))}
 
     @property
     def blank_token(self) -> int | None:

@@ -50,7 +50,7 @@ from voxline.store.files import new_folder, write_json, write_text
 from voxline.text.alphabet import IDEOGRAPHS, Alphabet
 from voxline.text.ctc_vocabulary import SPECIAL_TOKENS, WORD_DELIMITER
 from voxline.text.public_tokenizer import SPACE_MARK, TOKENIZER_JSON, PublicTokenizer
-from voxline.text.whisper_tokenizer import LANGUAGE_TOKEN, NO_TIMES, START, WhisperTokenizer
+from voxline.text.whisper_tokenizer import NO_TIMES, START, WhisperTokenizer
 from voxline.training.warm_start import read_exported_weights
 
 Array = npt.NDArray[Any]
@@ -232,7 +232,7 @@ def _generation(settings: WhisperSettings, tokenizer: WhisperTokenizer) -> dict[
     never = [number for number in range(no_times + 1) if number not in of_texts]
     first = [tokenizer.end] if tokenizer.blank_token is None else [tokenizer.blank_token, tokenizer.end]
     several = bool(settings.prompt.language)
-    languages = {token: number for token, number in numbers.items() if LANGUAGE_TOKEN.fullmatch(token)}
+    languages = {f"<|{language}|>": number for language, number in tokenizer.languages.items()}
     tasks = {task: numbers[f"<|{task}|>"] for task in _TASKS if f"<|{task}|>" in numbers}
     earlier = numbers.get("<|startofprev|>")
     return {

@@ -31,7 +31,7 @@ from voxline.inference.onnx_decoder import DECODER_FILE, decoder_inputs, decoder
 from voxline.inference.saved_model import exported_folder, read_model_info
 from voxline.inference.sherpa_onnx import SAMPLE_RATE, TOKENS_FILE
 from voxline.store.files import new_folder
-from voxline.text.whisper_tokenizer import LANGUAGE_TOKEN, NO_TIMES, START, SearchRules, WhisperTokenizer
+from voxline.text.whisper_tokenizer import NO_TIMES, START, SearchRules, WhisperTokenizer
 from voxline.training.onnx_graph import Graph
 from voxline.training.warm_start import read_exported_weights
 from voxline.training.weight_names import weight_names
@@ -112,7 +112,7 @@ def _metadata(settings: WhisperSettings, features: FeatureSettings, tokenizer: W
     """What sherpa-onnx reads of the network and its tokens."""
     numbers = tokenizer.numbers
     several = bool(settings.prompt.language)
-    languages = {token[2:-2]: number for token, number in numbers.items() if LANGUAGE_TOKEN.fullmatch(token)}
+    languages = tokenizer.languages
     no_speech = next((numbers[token] for token in NO_SPEECH if token in numbers), numbers[NO_TIMES] - 1)
     values: dict[str, Any] = {
         "model_type": "whisper",
