@@ -216,7 +216,7 @@ def compare_with_drafts(
     Args:
       hidden: share of the training speakers' transcripts.
     """
-    _show("held out", "few transcripts", "few, and drafts", "all transcripts", "drafts", "of these wrong")
+    _show("held out", "few transcripts, two seeds", "few, and drafts", "all transcripts", "drafts", "of these wrong")
     _show(*["---"] * 6)
     together: dict[str, list[SumAndWeight]] = {"few": [], "drafts": [], "all": []}
     drafted = wrong = recordings = 0
@@ -229,9 +229,9 @@ def compare_with_drafts(
             bounds = DraftSettings(second=str(second.model / "model"), max_wer=0.0)
             draft_corpus(unlabeled, first.model / "model", drafts, bounds, ())
         folds_of = {
-            "few": first,
-            "drafts": folds.run([speaker], seed, [*given, f"corpus.pseudo.uri={drafts}"]),
-            "all": Folds(corpus, folder, parent).run([speaker], seed, given),
+            "few": [first, second],
+            "drafts": [folds.run([speaker], seed, [*given, f"corpus.pseudo.uri={drafts}"])],
+            "all": [Folds(corpus, folder, parent).run([speaker], seed, given)],
         }
         texts = {line.id: line.text for line in read_manifest(drafts)}
         mistakes = sum(text != words[id] for id, text in texts.items())
@@ -239,8 +239,8 @@ def compare_with_drafts(
         wrong += mistakes
         recordings += len(words)
         cells = []
-        for name, fold in folds_of.items():
-            summed = _by_recording([fold])
+        for name, trained in folds_of.items():
+            summed = _by_recording(trained)
             together[name] += summed
             cells.append(_with_interval(summed))
         _show(speaker, *cells, f"{len(texts):,} of {len(words):,}", f"{mistakes / len(texts):.1%}")

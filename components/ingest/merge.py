@@ -163,7 +163,7 @@ def _without_drafts(utterances: Iterable[Utterance], name: str, with_drafts: lis
 
 def _by_id(folders: Mapping[str, Path]) -> Iterator[tuple[str, Utterance]]:
     """The utterances of all corpora, each with the name of its corpus, by id."""
-    lines = (((name, utterance) for utterance in iter_manifest(folder)) for name, folder in folders.items())
+    lines = (zip(itertools.repeat(name), iter_manifest(folder), strict=False) for name, folder in folders.items())
 
     # Names are in front of the ids, so that their order is that of the ids; drafts come last, whatever their name.
     if PSEUDO not in folders:

@@ -31,6 +31,7 @@ from voxline.operations.purge.purge import find_speaker, purge_speaker
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data, training_data_of
+from voxline.store.files import read_json
 
 MODEL = "asr@3 (4f1c09aa2be0)"
 MARK = {DRAFTED_BY: MODEL, "draft_agreement": 0.0, "draft_confidence": 0.9}
@@ -59,6 +60,8 @@ def drafts_of(utterances: list[Utterance]) -> list[Utterance]:
 
 
 def test_drafts_are_of_train_beside_a_corpus_that_stays_as_it_was(corpora: Path) -> None:
+    lines = read_lines(corpora / "people")
+    write_lines(corpora / "people", [line | {"id": f"a{number:02}"} for number, line in enumerate(lines)])
     alone = manifest_of(corpora, pseudo={})
     together = manifest_of(corpora)
     drafts = drafts_of(together)
@@ -71,7 +74,13 @@ def test_drafts_are_of_train_beside_a_corpus_that_stays_as_it_was(corpora: Path)
 
     output = ingest(corpora / "store", settings_of(corpora))
     assert output.reused
-    assert output.counts["drafts"] == 9
+    assert output.counts["drafts"] == output.counts["from pseudo"] == 9
+
+    # Each path leads to its own corpus, which a store that was moved is recognized by.
+    described = read_json(output.folder / "corpora.json")
+    assert {name: corpus["utterances"] for name, corpus in described.items()} == {"": 24, "pseudo": 9}
+    assert described[""]["first"]["id"] == "a00"
+    assert described["pseudo"]["first"]["id"] == "pseudo-u00"
     assert ingest(corpora / "store", settings_of(corpora, pseudo={})).reused
 
 
