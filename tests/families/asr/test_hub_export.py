@@ -431,9 +431,7 @@ def test_a_model_of_the_hub_is_named_with_its_commit(tmp_path: Path) -> None:
 
 def test_what_transformers_cannot_compute_is_refused(tmp_path: Path) -> None:
     model = export_onnx_tones(tmp_path / "model")
-    with pytest.raises(
-        SettingsError, match=r"no class for train.model.kind ''; accepted: whisper with head"
-    ):
+    with pytest.raises(SettingsError, match=r"no class for train.model.kind ''; accepted: whisper with head"):
         export_to_hub(model, tmp_path / "hub")
     assert not (tmp_path / "hub").exists()
     for settings, message in (
