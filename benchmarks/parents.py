@@ -145,7 +145,7 @@ def _times_and_parts(wheel: Path, model: Path, recordings: Path) -> list[Row]:
     files = sorted(recordings.rglob("*.flac"))
     transcripts = [recognizer.recognize(file) for file in files]
 
-    # It goes on after the last word, and may hear more there; a word counts until the texts differ.
+    # It continues after the last word, and may hear more there; words count until the texts differ.
     distances = []
     for transcript, timed in zip(transcripts, json.loads(printed), strict=True):
         for word, (text, start) in zip(transcript.words, timed, strict=False):

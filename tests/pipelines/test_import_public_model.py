@@ -153,3 +153,16 @@ def test_with_a_test_split_the_gate_judges_it(parakeet: Path, tmp_path: Path) ->
     assert "above the limit of 30.00% (limits.wer)" in lines[0]
     (metrics,) = (tmp_path / "s" / "evaluate").glob("*/metrics.json")
     assert json.loads(metrics.read_text()).get("before") is None
+
+
+@pytest.mark.slow
+def test_the_graphs_of_a_model_with_a_decoder_are_compared_with_it(whisper: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
+    store = tmp_path / "store"
+    lines, _ = import_public_model(
+        str(whisper), str(tmp_path / "registry"), "asr", test=str(corpus), store=str(store), onnx="float32"
+    )
+    assert "Not pushed: word error rate" in lines[0]
+    (file,) = store.glob("evaluate/*/metrics.json")
+    compared = json.loads(file.read_text())["details"]["onnx"]
+    assert (compared["precision"], compared["count"]) == ("float32", 0)
