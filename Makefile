@@ -235,9 +235,9 @@ bench-search: $(READY) ## Measure what a search finds from a bad learning rate, 
 bench-history: $(READY) ## Retrain a small recognizer over a corpus that changes, and forecast (RUNS=24; 20 minutes; resumes)
 	@$(PY) -W ignore -m benchmarks.history runs/bench-history $(RUNS)
 
-leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder, SEEDS="1 2 3", PARENT=folder of a public model; resumes)
+leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder, SEEDS="1 2 3", PARENT=folder of a public model, HIDE=0.8 drafts transcripts; resumes)
 	@$(PY) -W ignore -m benchmarks.leave_one_out "$(FSDD)" --seeds $(SEEDS) \
-	  --folder runs/leave-one-out$(if $(PARENT),-of-parent --parent "$(PARENT)")
+	  --folder runs/leave-one-out$(if $(PARENT),-of-parent --parent "$(PARENT)")$(if $(HIDE), --hide $(HIDE))
 
 # mkdocs --quiet would count no warnings, and strict would mean nothing.
 docs: $(READY) ## Build the docs site in site/, and check its links
