@@ -170,7 +170,7 @@ class WhisperTokenizer(PublicTokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class SearchRules:
-    """Which tokens may follow.
+    """The tokens that may follow.
 
     Attributes:
       prompt: the tokens before a text.
