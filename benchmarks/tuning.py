@@ -4,7 +4,7 @@
 
 The recordings are the prompts of Debian's package asterisk-core-sounds-en-wav (CC BY-SA 3.0), of which TEXTS has a line
 `name: text` each. A fifth is never trained on. The model learns to write as TEXTS does, with capitals and punctuation:
-errors are told as written, and normalized, without case and punctuation and with numbers spelled out. What the parent
+errors are counted as written, and normalized: without case and punctuation, numbers in words. What the parent
 forgets shows on the recordings of LibriSpeech, whose transcripts have capitals alone. It resumes.
 """
 

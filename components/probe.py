@@ -12,7 +12,7 @@ from voxline.text.alphabet import Alphabet, name_characters
 
 SETTING = "evaluate.probe"
 HEADERS_READ = 100
-"""Recordings whose sample rate `check_probe` reads, evenly spaced."""
+"""Recordings whose sample rate `validate_probe` reads, evenly spaced."""
 
 
 def read_probe(location: str) -> list[Utterance]:
@@ -42,7 +42,7 @@ def read_probe(location: str) -> list[Utterance]:
     return utterances
 
 
-def check_probe(location: str, alphabet: Alphabet, sample_rate: int) -> None:
+def validate_probe(location: str, alphabet: Alphabet, sample_rate: int) -> None:
     """Refuses a probe that a model of this alphabet and sample rate cannot be measured on.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.components.probe import check_probe
+from voxline.components.probe import validate_probe
 from voxline.components.untouched_parent import export_untouched_parent
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -64,7 +64,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     family = find_family(settings.family)
 
     if settings.probe:
-        check_probe(settings.probe, read.alphabet, read.features.sample_rate)
+        validate_probe(settings.probe, read.alphabet, read.features.sample_rate)
 
     # Checked before the training: a stage that cannot work must fail now, and not hours later.
     stages = family.post_training(settings, registry, read)

@@ -65,9 +65,9 @@ class TrainingRunConfig(RunConfig):
     def check_inputs(self) -> None:
         self.family().check_inputs(self)
         if self.evaluate.probe:
-            from voxline.components.probe import check_probe  # it reads manifests, which most commands do not
+            from voxline.components.probe import validate_probe  # it reads manifests, which most commands do not
 
-            check_probe(self.evaluate.probe, Alphabet.from_name(self.convert.alphabet), self.convert.sample_rate)
+            validate_probe(self.evaluate.probe, Alphabet.from_name(self.convert.alphabet), self.convert.sample_rate)
 
     def check_registry(self) -> None:
         for setting, name, family in self.family().models_in_service(self):

@@ -9,7 +9,7 @@ import soundfile
 
 from tests.tone_asr_model import write_corpus
 from tests.training.tones import make_utterances, tiny_asr_settings, write_dataset
-from voxline.components.probe import check_probe, read_probe
+from voxline.components.probe import read_probe, validate_probe
 from voxline.components.train.step import run as train
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.errors import SettingsError
@@ -64,10 +64,10 @@ def lose(folder: Path) -> None:
 def test_a_probe_that_no_model_could_be_measured_on_is_refused(
     change: Callable[[Path], None], message: str, probe: Path
 ) -> None:
-    check_probe(str(probe), Alphabet.from_name("english"), 16_000)
+    validate_probe(str(probe), Alphabet.from_name("english"), 16_000)
     change(probe)
     with pytest.raises(SettingsError, match=rf"evaluate\.probe is '{probe}'.*{message}"):
-        check_probe(str(probe), Alphabet.from_name("english"), 16_000)
+        validate_probe(str(probe), Alphabet.from_name("english"), 16_000)
 
 
 def test_a_probe_has_its_test_split_alone(probe: Path) -> None:

@@ -10,7 +10,7 @@ from voxline.components.evaluate.step import run, summarize
 from voxline.components.push.step import run as push
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
-from voxline.families.asr.spelling import normalize_english, normalizer, speller
+from voxline.families.asr.spelling import normalize_english_words, normalizer, speller
 from voxline.inference.model_info import ATTENTION, DatasetInfo, ModelInfo, Provenance
 from voxline.metrics.evaluation import Evaluation
 from voxline.text.alphabet import Alphabet
@@ -61,7 +61,7 @@ def test_a_language_that_is_set_counts_for_any_model() -> None:
 
 
 def test_text_that_has_no_sound_is_compared_all_the_same() -> None:
-    assert [normalize_english(text) for text in ("♪ 2 ♪", "Пока, 2!", "...", "")] == ["two", "пока 2", "", ""]
+    assert [normalize_english_words(text) for text in ("♪ 2 ♪", "Пока, 2!", "...", "")] == ["two", "пока 2", "", ""]
 
 
 def test_a_public_model_that_writes_capitals_and_marks_is_not_worse_for_that() -> None:

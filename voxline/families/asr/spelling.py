@@ -65,13 +65,17 @@ def normalizer(info: ModelInfo, alphabet: Alphabet, setting: TextNormalization =
     if setting == "auto" and not attends and not _writes_more_than_words(characters):
         return None
     language = setting if setting != "auto" else _language_of(info, characters)
-    return {"english": normalize_english, "mandarin": normalize_mandarin, "unicode": normalize_unicode}[language]
+    return {"english": normalize_english_words, "mandarin": normalize_mandarin, "unicode": normalize_unicode}[language]
 
 
-def normalize_english(text: str) -> str:
+def normalize_english_words(text: str) -> str:
     """As `english_transcript` spells it: small letters and apostrophes, with numbers and abbreviations spelled out.
 
-    >>> normalize_english("Press 21, Mr. O’Neill — please!"), normalize_english("♪ Hello! ♪"), normalize_english("…")
+    >>> (
+    ...     normalize_english_words("Press 21, Mr. O’Neill — please!"),
+    ...     normalize_english_words("♪ Hello! ♪"),
+    ...     normalize_english_words("…"),
+    ... )
     ("press twenty one mister o'neill please", 'hello', '')
     """
     for spelled in (text, normalize_unicode(text)):  # what has no sound may be a sign, which the latter removes

@@ -27,7 +27,7 @@ ENGLISH_TOKENS = 51_864
 COMMIT = "<commit>"
 """In place of the commit, where the Hub cannot be asked for it."""
 MOST_WORDS = 100
-"""Different words at most, of recordings of one word each, that are told apart as a whole."""
+"""Different words at most, of recordings of one word each, each of which is a class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +59,11 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
     Raises:
       SettingsError: the model does not exist, is of none of our networks, or needs a language.
     """
-    model, kind, about, files, note = _find(parent)
+    model, kind, hub_config, files, note = _find(parent)
     train = [f"start: {{model: {quoted(model)}, rate_share: 1.0"]
     network: dict[str, Any] = {}
 
-    # Recordings of one word each are told apart by the whole of them.
+    # Each word is a class, where a recording has one word.
     words = {normalize_transcript(text) for text in texts}
     single = len(words) <= MOST_WORDS and all(word and " " not in word for word in words)
 
@@ -82,7 +82,7 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
     elif kind == "whisper" and files.get("tokenizer", True):
         convert, written = _written(texts)
         network = {"kind": "whisper", "head": "decoder"}
-        prompt = _prompt(about, model, texts, language)
+        prompt = _prompt(hub_config, model, texts, language)
         network |= {"prompt": prompt} if prompt else {}
         train[-1] += "}, freeze: [encoder],"
         train += [
@@ -190,9 +190,9 @@ def _words(texts: Sequence[str]) -> dict[str, Any]:
     return section
 
 
-def _prompt(about: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
+def _prompt(hub_config: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
     """The prompt of a Whisper of several languages; {} of an English-only one."""
-    several = int(about["vocab_size"]) > ENGLISH_TOKENS if about else ".en@" not in model
+    several = int(hub_config["vocab_size"]) > ENGLISH_TOKENS if hub_config else ".en@" not in model
     if not several:
         if language not in ("", "en"):
             raise SettingsError(
