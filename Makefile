@@ -317,8 +317,8 @@ test-faults: $(READY) ## Kill each step at every write, fill the disk there, and
 
 test-parents: $(READY) ## Train from small public models, judge them beside their parents, import them (5 minutes)
 	@VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/push/test_before.py \
-	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/families/asr/test_hub_export.py \
-	  tests/families/asr/test_sherpa_public.py tests/training/test_fine_tuning.py \
+	  tests/pipelines/test_import_public_model.py tests/pipelines/test_public_parent_life.py tests/families/asr/test_attention.py \
+	  tests/families/asr/test_hub_export.py tests/families/asr/test_sherpa_public.py tests/training/test_fine_tuning.py \
 	  tests/feedback/test_drafts_of_public_models.py
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)

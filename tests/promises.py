@@ -34,6 +34,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "test-parents": {
         "before and after": r"push/test_before",
         "imports": r"test_import_public_model",
+        "a whole life": r"test_public_parent_life",
         "drafts": r"test_drafts_of_public_models",
         "exports": r"test_hub_export",
     },
