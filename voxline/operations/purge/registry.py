@@ -202,5 +202,9 @@ def _read_table(evaluation: Path) -> list[dict[str, Any]]:
 
 def _dataset_key(folder: Path) -> str | None:
     file = folder / PROVENANCE
-    key: str | None = read_json(file)["dataset"]["key"] if file.is_file() else None
+    if not file.is_file():
+        return None
+
+    # A public model that was imported as it is has no dataset of ours.
+    key: str | None = read_json(file)["dataset"].get("key")
     return key
