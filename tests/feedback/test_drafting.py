@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -349,12 +348,13 @@ def test_what_is_refused(calls: Path, models: tuple[Path, Path], tmp_path: Path)
         ({"max_wer": 1.5}, r"--max-wer is 1.5; a number from 0 to 1"),
         ({"min_confidence": -1}, r"--min-confidence is -1"),
         ({"max_seconds": 0}, r"--max-seconds is 0"),
+        ({"max_seconds": float("nan")}, r"--max-seconds is nan"),
+        ({"noise_db": float("inf")}, r"--noise-db is inf; a number from -100 to 100"),
         ({"second": str(models[0])}, r"is the same model as the first, which agrees with itself"),
         ({"second": "decoding"}, r"the model has no language model, so it decodes in one way"),
     ):
         with pytest.raises(SettingsError, match=message):
             draft(calls, models, tmp_path / "drafts", **changes)
-        shutil.rmtree(tmp_path / "drafts", ignore_errors=True)
     with pytest.raises(SettingsError, match="no such folder or manifest"):
         draft(tmp_path / "gone", models, tmp_path / "drafts")
     (tmp_path / "empty").mkdir()
@@ -363,14 +363,45 @@ def test_what_is_refused(calls: Path, models: tuple[Path, Path], tmp_path: Path)
     with pytest.raises(SettingsError, match="over the recordings"):
         draft(calls, models, calls)
 
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "manifest.jsonl").write_text("{}\n")
-    with pytest.raises(SettingsError, match=r"holds another manifest\.jsonl, which drafts would replace"):
-        draft(calls, models, tmp_path / "theirs")
+    with pytest.raises(SettingsError, match=r"0\.wav: one recording; give the folder"):
+        draft(calls / "bo" / "0.wav", models, tmp_path / "drafts")
 
+    # What a person has there is never replaced.
+    for theirs in ("manifest.jsonl", "rejects.jsonl", "audio/1.wav"):
+        folder = tmp_path / theirs.replace("/", "-")
+        (folder / theirs).parent.mkdir(parents=True)
+        (folder / theirs).write_text("{}\n")
+        with pytest.raises(SettingsError, match=rf"else, {theirs.partition('/')[0]} first, which drafts would replace"):
+            draft(calls, models, folder)
+        assert (folder / theirs).read_text() == "{}\n"
+
+    # What was refused before it heard anything leaves a folder that takes other settings.
     draft(calls, models, tmp_path / "drafts")
     with pytest.raises(SettingsError, match=r"it has drafts by asr \(.*, of other settings"):
         draft(calls, models, tmp_path / "drafts", second="noise")
+
+
+def test_drafts_below_the_recordings_are_no_recordings(
+    calls: Path, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to(calls)
+    for corpus in (calls / "drafts", Path("calls/drafts"), tmp_path / "linked" / "drafts"):
+        assert draft(Path("calls"), models, corpus).drafts == 3
+
+
+def test_each_absent_recording_is_named(models: tuple[Path, Path], tmp_path: Path) -> None:
+    lines = [json.dumps({"id": id, "audio_filepath": f"gone-{id}.wav"}) for id in ("a", "b")]
+    (tmp_path / "list.jsonl").write_text("\n".join(lines))
+    for again in (2, 0):
+        assert draft(tmp_path / "list.jsonl", models, tmp_path / "drafts").new == again
+        rejects = read_rejects(tmp_path / "drafts")
+        assert all(f"gone-{reject.id}.wav" in reject.detail for reject in rejects)
+
+    # Once one is there, it is heard.
+    soundfile.write(tmp_path / "gone-b.wav", render_words(["one"]), RATE)
+    counts = draft(tmp_path / "list.jsonl", models, tmp_path / "drafts")
+    assert (counts.drafts, counts.new) == (1, 1)
 
 
 def test_a_damaged_group_is_named(calls: Path, models: tuple[Path, Path], tmp_path: Path) -> None:

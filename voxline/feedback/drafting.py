@@ -16,6 +16,7 @@ All of it is about people: a purge finds it by `--captures` (`captures.erase_rec
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import shutil
@@ -63,6 +64,8 @@ DECODING = "decoding"
 GROUP_SECONDS = 240.0
 GROUP_RECORDINGS = 200
 """Of a group: what a killed run loses, and what is in memory at a time."""
+MOST_NOISE_DB = 100.0
+"""Quieter noise would change nothing: a model would agree with itself."""
 BEAMS = 4
 """Texts that a decoder follows where the other decoding is greedy."""
 _CLIP = re.compile(rf"{ID_PREFIX}[0-9a-f]+")
@@ -140,7 +143,7 @@ class _Recording:
         try:
             stat = self.file.stat()
         except OSError:
-            return ""
+            return hash_value([self.id, str(self.file)])  # once it is there, it is another one
         return hash_value([self.id, str(self.file), stat.st_size, stat.st_mtime_ns, self.offset, self.duration])
 
 
@@ -194,7 +197,11 @@ def _check(settings: DraftSettings) -> None:
     for name, value in (("max-wer", settings.max_wer), ("min-confidence", settings.min_confidence)):
         if not 0 <= value <= 1:
             raise SettingsError(f"--{name} is {value:g}; a number from 0 to 1 is accepted")
-    if settings.max_seconds <= 0:
+    if not -MOST_NOISE_DB <= settings.noise_db <= MOST_NOISE_DB:
+        raise SettingsError(
+            f"--noise-db is {settings.noise_db:g}; a number from {-MOST_NOISE_DB:g} to {MOST_NOISE_DB:g} is accepted"
+        )
+    if not 0 < settings.max_seconds < math.inf:
         raise SettingsError(f"--max-seconds is {settings.max_seconds:g}; seconds above 0 are accepted")
 
 
@@ -227,12 +234,19 @@ def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
     # The settings come before the first group, so that groups of two models never mix.
     file = corpus / DRAFTS_SETTINGS
     if not file.is_file():
-        if (corpus / MANIFEST_FILE).exists():
-            raise SettingsError(f"{corpus}: it holds another {MANIFEST_FILE}, which drafts would replace")
+        if others := sorted(path.name for path in corpus.iterdir() if not path.name.startswith((DRAFTS_FOLDER, "."))):
+            raise SettingsError(
+                f"{corpus}: it holds something else, {others[0]} first, which drafts would replace; give a folder that "
+                "does not exist yet"
+            )
         write_json(file, {"key": key, "first": first, "second": second})
         return
     noted = read_json(file)
-    if noted.get("key") != key:
+    heard = (corpus / MANIFEST_FILE).exists() or any(file.parent.glob(f"*{DRAFTS_SUFFIX}"))
+    if noted.get("key") != key and not heard:
+        # A run that ended before it heard anything, such as one without a second decoding.
+        write_json(file, {"key": key, "first": first, "second": second})
+    elif noted.get("key") != key:
         raise SettingsError(
             f"{corpus}: it has drafts by {noted.get('first')}, and {noted.get('second')}, of other settings; give "
             "--output another folder, or delete this one"
@@ -245,6 +259,8 @@ def _list_recordings(
     manifest = audio / MANIFEST_FILE if audio.is_dir() else audio
     if not audio.exists():
         raise SettingsError(f"{audio}: no such folder or manifest")
+    if audio.suffix.lower() in extensions and audio.is_file():
+        raise SettingsError(f"{audio}: one recording; give the folder that it is in, or a manifest")
     if corpus.resolve() in (audio.resolve(), *audio.resolve().parents):
         raise SettingsError(f"{corpus}: the drafts cannot be written over the recordings; give another folder")
     if manifest.is_file():
@@ -272,10 +288,12 @@ def _of_folder(audio: Path, extensions: Sequence[str], speakers_by_folder: bool,
     # The id is the path without its extension, unless two recordings differ in nothing else.
     files = sorted(file for file in audio.rglob("*") if file.suffix.lower() in extensions and file.is_file())
     names = Counter(file.relative_to(audio).with_suffix("").as_posix() for file in files)
+    root = audio.resolve()
+    written = corpus.resolve()
     for file in files:
-        if file.is_relative_to(corpus):
-            continue  # drafts that are written below the recordings
         path = file.relative_to(audio)
+        if (root / path).is_relative_to(written):
+            continue  # drafts that are written below the recordings
         name = path.with_suffix("").as_posix()
         id = unicodedata.normalize("NFC", name if names[name] == 1 else path.as_posix())
         speaker = unicodedata.normalize("NFC", path.parts[0]) if speakers_by_folder and len(path.parts) > 1 else ""
