@@ -180,18 +180,24 @@ class _HeldOutSpeakers:
 
     def __init__(self) -> None:
         self._trained: set[str] = set()
-        self._judged: set[str] = set()
+        self._judged: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
 
     def note(self, transcribed: Iterable[Utterance]) -> Iterator[Utterance]:
         """Passes utterances on, and notes their speakers."""
         for utterance in transcribed:
-            (self._trained if utterance.split == "train" else self._judged).add(utterance.speaker)
+            if utterance.split == "train":
+                self._trained.add(utterance.speaker)
+            else:
+                corpus = utterance.extra.get(CORPUS_KEY, "")
+                self._judged[utterance.speaker] = utterance.speaker.removeprefix(f"{corpus}-")
             yield utterance
 
     def leave_out(self, drafts: Iterable[Utterance]) -> Iterator[Utterance]:
         """Passes on the drafts of other speakers."""
-        held_out = self._judged - self._trained - {""}
+        # Drafts of recordings beside a corpus have its speakers without its name in front.
+        judged = {speaker: own for speaker, own in self._judged.items() if speaker and speaker not in self._trained}
+        held_out = {*judged, *judged.values()}
         for utterance in drafts:
             if utterance.speaker in held_out:
                 self.left_out[utterance.id] = utterance.speaker

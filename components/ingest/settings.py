@@ -238,7 +238,7 @@ class CorporaSettings(CorpusSettings):
     def _check_corpora(self) -> Self:
         if not self.corpora:
             return self
-        if self.pseudo.uri and PSEUDO in self.corpora:
+        if PSEUDO in self.corpora:
             raise ValueError(
                 f"corpora has one of the name {PSEUDO}, which is that of the drafts (pseudo.uri); give it another name"
             )

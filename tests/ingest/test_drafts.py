@@ -90,6 +90,12 @@ def test_no_draft_is_of_a_speaker_who_is_held_out(corpora: Path) -> None:
     assert [reject.id for reject in rejects] == ["pseudo-u03", "pseudo-u07", "pseudo-u11"]
     assert rejects[0].detail == "a draft of dee, whom dev or test holds out"
 
+    # Of several corpora, by the name that she has in her own too.
+    named = {"uri": "", "corpora": {"ours": {"uri": str(corpora / "people")}}}
+    output = ingest(corpora / "store", settings_of(corpora, **named))
+    again = [reject for reject in read_rejects(output.folder) if str(reject.reason) == "held_out_speaker"]
+    assert [(reject.id, reject.detail) for reject in again] == [(reject.id, reject.detail) for reject in rejects]
+
     # Where utterances are drawn, each speaker is in train too.
     utterances = manifest_of(corpora, split={"by": "utterance", "dev": 0.1, "test": 0.1})
     assert len(drafts_of(utterances)) == 12
@@ -135,8 +141,9 @@ def test_what_is_refused(corpora: Path) -> None:
     with pytest.raises(SettingsError, match=r"corpus\.pseudo\.uri is '/nowhere'"):
         manifest_of(corpora, pseudo={"uri": "/nowhere"})
     named = {"pseudo": {"uri": str(corpora / "people")}}
-    with pytest.raises(SettingsError, match=r"corpora has one of the name pseudo"):
-        settings_of(corpora, uri="", corpora=named)
+    for changes in ({}, {"pseudo": {}}):
+        with pytest.raises(SettingsError, match=r"corpora has one of the name pseudo"):
+            settings_of(corpora, uri="", corpora=named, **changes)
 
 
 def test_nothing_is_judged_by_a_draft(corpora: Path) -> None:
