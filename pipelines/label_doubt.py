@@ -220,7 +220,7 @@ def _fold_config(
         "registry": str(folder.absolute() / "registry"),
         "corpus": corpus | {"uri": str(manifest.absolute()), "format": "manifest", "audio_roots": list(roots)},
         "validate": {"speaker_overlap": _OFF, "sentence_overlap": _OFF},
-        "train": {"start": {"model": ""}},
+        "train": {"start": {"model": "", "fallback": ""}},
         "notify": NotifySettings().plain(),
     }
     # A fold is trained, whatever the history says, and judged by its network alone.

@@ -90,7 +90,7 @@ def test_a_fold_is_as_it_was_dealt_and_known_to_nobody(tmp_path: Path) -> None:
             "split": {"by": "utterance", "dev": 0.3, "test": 0.3}, "splits": {"train": ["a"], "dev": ["b"]},
             "corrections": str(tmp_path / "corrections"),
         },
-        "train": {"start": {"model": "asr@production"}, "epochs": 3},
+        "train": {"start": {"model": "asr@production", "fallback": "base@1"}, "epochs": 3},
         "forecast": {"skip_below": 0.5},
         "notify": {"history": str(tmp_path / "history")},
     }  # fmt: skip
