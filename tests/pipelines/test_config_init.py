@@ -257,8 +257,12 @@ def test_a_parent_that_is_not_here_is_written_with_its_commit_left_open(
     assert "prompt: {language: de" in propose_config(german, parent="whisper-small", language="de").text
     with pytest.raises(SettingsError, match="knows English alone"):
         propose_config(german, parent="whisper-tiny.en", language="de")
-    with pytest.raises(SettingsError, match="nor a short name"):
-        propose_config(corpus, parent="kaldi")
+    (tmp_path / "models").mkdir()
+    for mistyped in ("kaldi", "./whisper-tiny.en", "/models/whisper-tiny.en", str(tmp_path / "models" / "tiny")):
+        with pytest.raises(SettingsError, match=r"neither a folder with config\.json nor a short name"):
+            propose_config(corpus, parent=mistyped)
+    with pytest.raises(SettingsError, match=r"distil-whisper/distil-small\.en: .* does not tell which network"):
+        propose_config(corpus, parent="distil-whisper/distil-small.en")
 
 
 def test_a_vocabulary_too_large_for_its_hours_is_told_what_each_way_gave(tmp_path: Path) -> None:

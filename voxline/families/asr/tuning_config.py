@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from voxline.errors import SettingsError, TransientError
 from voxline.registry.hub import HUB_SCHEME, is_hub_location, open_hub_model, todays_commit
 from voxline.text.alphabet import Alphabet, is_ideograph, normalize_transcript
@@ -26,6 +28,7 @@ KINDS = {"whisper": "whisper", "parakeet": "parakeet_ctc", "hubert": "hubert"}
 ENGLISH_TOKENS = 51_864
 COMMIT = "<commit>"
 """In place of the commit, where the Hub cannot be asked for it."""
+_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
 MOST_WORDS = 100
 """Different words at most, of recordings of one word each, each of which is a class."""
 
@@ -126,20 +129,22 @@ def _find(parent: str) -> tuple[str, str, Mapping[str, Any], dict[str, bool], st
         files = {"tokenizer": (folder / "tokenizer.json").is_file(), "head": str(architectures[0]).endswith("ForCTC")}
         return location, str(model.config["model_type"]), model.config, files, f"{model.label}, a folder"
 
-    # A name on the Hub, with its commit or without.
+    # A name on the Hub, with its commit or without. A path that is mistyped is none.
     name, _, commit = parent.removeprefix(HUB_SCHEME).partition("@")
     first = name.rpartition("/")[2].partition("-")[0]
+    is_path = not parent.startswith(HUB_SCHEME) and "/" in parent and folder.parent.is_dir()
+    if is_path or not _NAME.fullmatch(name) or ("/" not in name and first not in OWNERS):
+        raise SettingsError(
+            f"{SETTING} {parent!r}: neither a folder with config.json nor a short name, such as whisper-tiny.en, "
+            "wav2vec2-base-960h or parakeet-ctc-0.6b; hf://owner/name@commit is accepted too"
+        )
     if "/" not in name:
-        if first not in OWNERS:
-            raise SettingsError(
-                f"{SETTING} {parent!r}: neither a folder with config.json nor a short name, such as whisper-tiny.en, "
-                "wav2vec2-base-960h or parakeet-ctc-0.6b; hf://owner/name@commit is accepted too"
-            )
         name = f"{OWNERS[first]}/{name}"
     commit = commit or todays_commit(name)
     location = f"{HUB_SCHEME}{name}@{commit or COMMIT}"
-    kind = KINDS.get(first, "wav2vec2")
+    kind = KINDS.get(first, "wav2vec2" if first in OWNERS else "")
     if not commit:
+        _require_kind(kind, name)
         return location, kind, {}, {}, (
             f"{name}; the Hub does not answer here, so write its commit in place of {COMMIT} "
             f"(https://huggingface.co/{name}/commits/main)"
@@ -148,10 +153,19 @@ def _find(parent: str) -> tuple[str, str, Mapping[str, Any], dict[str, bool], st
         public_config(location)
         model = open_hub_model(location, SETTING, weights=False)
     except TransientError:
+        _require_kind(kind, name)
         return location, kind, {}, {}, f"{name} at {commit[:8]}, which is not on this machine: its name tells its kind"
     architectures = model.config.get("architectures") or ["ForCTC"]
     files = {"head": str(architectures[0]).endswith("ForCTC")}
     return location, str(model.config["model_type"]), model.config, files, f"{model.label} (licence: {model.licence})"
+
+
+def _require_kind(kind: str, name: str) -> None:
+    if not kind:
+        raise SettingsError(
+            f"{SETTING} {name}: the Hub does not answer here, and the name does not tell which network it is; give a "
+            "folder of it"
+        )
 
 
 def _written(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -228,6 +242,11 @@ def flow_mapping(values: Mapping[str, Any]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a value of YAML, in quotes unless it is a plain word or path."""
-    plain = re.fullmatch(r"[A-Za-z_/.][A-Za-z0-9_./-]*", text) and text.lower() not in ("true", "false", "null", "no")
+    """A text as a value of YAML, in quotes unless it is a plain word or path.
+
+    >>> quoted("data/a-b.c"), quoted("on"), quoted(".5"), quoted("it's")
+    ('data/a-b.c', "'on'", "'.5'", "'it''s'")
+    """
+    # Some plain words, such as `on` and `.5`, are other values of YAML.
+    plain = re.fullmatch(r"[A-Za-z_/.][A-Za-z0-9_./-]*", text) and yaml.safe_load(text) == text
     return text if plain else "'" + text.replace("'", "''") + "'"
