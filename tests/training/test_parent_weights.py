@@ -1,6 +1,7 @@
 """Weights of a parent in its child: by name, output rows by symbol, and what does not fit."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 from tests.training.test_warm_start import settings_from
 from tests.training.tones import LETTERS, tiny_asr_settings, tiny_tts_settings
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.task import AsrTask
 from voxline.families.tts.task import TtsTask
 from voxline.text.alphabet import Alphabet
+from voxline.training import warm_start
 from voxline.training.export import model_info
-from voxline.training.warm_start import ParentWeights, start_from, with_normalization_of
+from voxline.training.warm_start import ParentWeights, read_named_weights, start_from, with_normalization_of
 
 
 def as_parent(task: Any, alphabet: str | None = None) -> ParentWeights:
@@ -184,3 +186,14 @@ def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) 
     features = dataclasses.replace(few, features=few.features.model_copy(update={"mels": 20}))
     with pytest.raises(SettingsError, match=r"extract\.features\.mels is 20, there 16"):
         with_normalization_of(features, parent)
+
+
+def test_weights_without_a_name_are_damage(few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = AsrTask(settings_from(""), few)
+    info = model_info("ctc", task.settings, few, {}, task.module.weight_names())
+    arrays = list(task.module.weights().values())
+    monkeypatch.setattr(warm_start, "read_exported_weights", lambda folder: arrays)
+    assert read_named_weights(info, tmp_path).keys() == named_weights(task).keys()
+    arrays.pop()
+    with pytest.raises(WorkError, match=rf"names {len(arrays) + 1} weights, and there are {len(arrays)}"):
+        read_named_weights(info, tmp_path)

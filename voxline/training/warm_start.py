@@ -114,6 +114,14 @@ def read_exported_weights(folder: Path) -> list[Array]:
         raise WorkError(f"{folder}/variables: not the weights of an exported model ({error})") from None
 
 
+def read_named_weights(info: ModelInfo, folder: Path) -> dict[str, Array]:
+    """The weights of an exported model by the names in its model.json; errors as of `read_exported_weights`."""
+    arrays = read_exported_weights(folder)
+    if len(arrays) != len(info.weights):
+        raise WorkError(f"{folder}: model.json names {len(info.weights)} weights, and there are {len(arrays)}")
+    return dict(zip(info.weights, arrays, strict=True))
+
+
 def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     """The dataset with the mean and deviation of the features that the parent's weights expect.
 

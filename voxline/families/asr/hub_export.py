@@ -51,7 +51,7 @@ from voxline.text.alphabet import IDEOGRAPHS, Alphabet
 from voxline.text.ctc_vocabulary import SPECIAL_TOKENS, WORD_DELIMITER
 from voxline.text.public_tokenizer import SPACE_MARK, TOKENIZER_JSON, PublicTokenizer
 from voxline.text.whisper_tokenizer import NO_TIMES, START, WhisperTokenizer
-from voxline.training.warm_start import read_exported_weights
+from voxline.training.warm_start import read_named_weights
 
 Array = npt.NDArray[Any]
 
@@ -99,7 +99,7 @@ def export_to_hub(model: Path | str, output: Path) -> list[Path]:
     check_hub_export(network, info.name)
     with new_folder(output, "--output") as unfinished:
         files = FORMS[network.kind](network, info, info.read_alphabet(folder))
-        weights = _weights(info, folder)
+        weights = read_named_weights(info, folder)
         if files.columns:
             weights |= {
                 "classifier/kernel": spread(weights["classifier/kernel"], files.columns, files.classes, 0.0),
@@ -139,13 +139,6 @@ def _network_settings(info: ModelInfo, folder: Path) -> CtcModelSettings:
     kind = str(info.model_settings.get("kind", ""))
     check_hub_kind(kind, info.name)
     return MODELS[kind].settings.of(dict(info.model_settings), source=f"{folder}/model.json")
-
-
-def _weights(info: ModelInfo, folder: Path) -> dict[str, Array]:
-    arrays = read_exported_weights(folder)
-    if len(arrays) != len(info.weights):
-        raise WorkError(f"{folder}: model.json names {len(info.weights)} weights, and there are {len(arrays)}")
-    return dict(zip(info.weights, arrays, strict=True))
 
 
 def _whisper(settings: CtcModelSettings, info: ModelInfo, alphabet: Alphabet) -> HubFiles:

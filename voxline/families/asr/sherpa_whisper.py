@@ -33,7 +33,7 @@ from voxline.inference.sherpa_onnx import SAMPLE_RATE, TOKENS_FILE
 from voxline.store.files import new_folder
 from voxline.text.whisper_tokenizer import NO_TIMES, START, SearchRules, WhisperTokenizer
 from voxline.training.onnx_graph import Graph
-from voxline.training.warm_start import read_exported_weights
+from voxline.training.warm_start import read_named_weights
 from voxline.training.weight_names import weight_names
 
 ENCODER_FILE = "encoder.onnx"
@@ -78,7 +78,7 @@ def export_sherpa_whisper(model: Path | str, output: Path) -> list[Path]:
 
 def _network(settings: WhisperSettings, info: ModelInfo, folder: Path) -> Any:
     network = Whisper(settings, bins=FeatureSettings.of(info.features).bins)
-    weights = dict(zip(info.weights, read_exported_weights(folder), strict=True))
+    weights = read_named_weights(info, folder)
     for name, variable in zip(weight_names(network), network.weights, strict=True):
         variable.assign(weights[name])
     return network
