@@ -237,3 +237,5 @@ def test_a_fallback_gives_the_config_what_a_public_model_fixes(tmp_path: Path) -
     config = load_config(tmp_path / "run.yaml").plain()
     assert (config["train"]["model"]["kind"], config["extract"]["features"]["kind"]) == ("whisper", "whisper")
     assert config["train"]["start"]["fallback"] == str(tmp_path / "parent")
+    with pytest.raises(SettingsError, match=r"train\.start\.fallback is 'asr@1', and .* is there each night"):
+        load_config(tmp_path / "run.yaml", ["train.start.fallback=asr@1", f"train.start.model={tmp_path}/parent"])

@@ -56,6 +56,12 @@ class AsrFamily(Family):
         from voxline.text.subwords import check_size
 
         train = config.train
+        if train.start.fallback and is_hub_location(train.start.model):
+            raise SettingsError(
+                f"train.start.fallback is {train.start.fallback!r}, and train.start.model is {train.start.model!r}, a "
+                "public model, which is there each night: name the model that is started from once it is in service, "
+                "such as asr@production, or leave the fallback out"
+            )
         train.model.check_features(config.extract.features)
         if train.output_kind == ATTENTION and config.language.kind != "none":
             raise SettingsError(
