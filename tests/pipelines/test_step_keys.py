@@ -259,6 +259,7 @@ def test_families_share_no_key() -> None:
         ("extract", {"workers": 7, "shard_megabytes": 4}),
         ("language", {"text": ["more.txt"]}),
         ("train asr", {"workers": {"count": 4}, "xla": True, "buckets": 2, "language_text": {"text": ["more.txt"]}}),
+        ("train asr", {"fit_memory": False, "probe": "/data/probe", "export": {"hub": True}}),
         ("train tts", {"sharpen": {"kind": "gan"}, "export": {"vocoder": "vocoder@1"}}),
         ("train vocoder", {"voice": "tts@1"}),
     ],

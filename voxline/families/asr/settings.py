@@ -141,6 +141,8 @@ class BlankPlateauSettings(Settings):
 class AsrExportSettings(Settings):
     """The form of the exported model."""
 
+    NOT_IN_KEY = frozenset({"hub"})  # it is checked before training
+
     onnx: Literal["none", "float32", "int8"] = pydantic.Field(
         "none",
         description="float32: an ONNX graph beside the SavedModel, which `voxline transcribe` and `voxline serve` run "
@@ -162,7 +164,7 @@ class AsrExportSettings(Settings):
     hub: bool = pydantic.Field(
         False,
         description="the model will be given to `voxline models export --to hub`: a network that `transformers` cannot "
-        "compute is refused before its training",
+        "compute is refused before its training. Not part of the step's key: the result is the same",
     )
 
     @pydantic.model_validator(mode="after")
