@@ -6,6 +6,7 @@ that cannot be read.
 
 import collections
 
+from voxline.data.drafts import is_draft
 from voxline.data.manifest import Utterance, localize_audio, read_manifest
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.text.alphabet import Alphabet, name_characters
@@ -22,7 +23,7 @@ def read_probe(location: str) -> list[Utterance]:
       location: a manifest, or a folder or URI with one.
 
     Raises:
-      SettingsError: it cannot be read, is empty, or has an id twice.
+      SettingsError: it cannot be read, is empty, or has an id twice or a draft.
       TransientError: a bucket does not answer.
     """
     named = f"{SETTING} is {location!r}"
@@ -36,6 +37,8 @@ def read_probe(location: str) -> list[Utterance]:
     utterances = [utterance for utterance in listed if utterance.split == "test"] or listed
     if not utterances:
         raise SettingsError(f"{named}, and its manifest has no utterance")
+    if draft := next((utterance.id for utterance in utterances if is_draft(utterance.extra)), ""):
+        raise SettingsError(f"{named}, and a model wrote the text of {draft}; nothing is judged by a draft")
     ((most, times),) = collections.Counter(utterance.id for utterance in utterances).most_common(1)
     if times > 1:
         raise SettingsError(f"{named}, and its id {most} appears {times} times; make it unique")

@@ -11,6 +11,7 @@ from tests.tone_asr_model import write_corpus
 from tests.training.tones import make_utterances, tiny_asr_settings, write_dataset
 from voxline.components.probe import read_probe, validate_probe
 from voxline.components.train.step import run as train
+from voxline.data.drafts import DRAFTED_BY
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.errors import SettingsError
 from voxline.pipelines.config.load import load_config
@@ -35,6 +36,12 @@ def repeat(folder: Path) -> None:
     write_manifest(folder / "manifest.jsonl", [*read_manifest(folder)[:1]] * 2)
 
 
+def draft(folder: Path) -> None:
+    first, second = read_manifest(folder)
+    second = second.replace(extra={DRAFTED_BY: "asr@3 (4f1c09aa2be0)"})
+    write_manifest(folder / "manifest.jsonl", [first, second])
+
+
 def shout(folder: Path) -> None:
     write_manifest(folder / "manifest.jsonl", [line.replace(text=line.text.upper()) for line in read_manifest(folder)])
 
@@ -53,6 +60,7 @@ def lose(folder: Path) -> None:
         (remove, "no such manifest.*a manifest of recordings, or convert's folder, is accepted"),
         (empty, "its manifest has no utterance"),
         (repeat, "eve-0000 appears 2 times"),
+        (draft, "a model wrote the text of eve-0001; nothing is judged by a draft"),
         (
             shout,
             r"2 of its 2 transcripts have characters outside the alphabet \(convert.alphabet\), eve-0000 first: 'Z'",
