@@ -418,12 +418,14 @@ def test_a_model_of_the_hub_is_named_with_its_commit(tmp_path: Path) -> None:
         {"name": "o/w", "version": None, "digest": "d0", "dataset": "", "revision": "c" * 40, "licence": "mit"},
     ]
     info.start = StartInfo(generation=3, ancestors=ancestors, training_data="unknown")
+    info.dataset.drafts = {"asr@1 (4f1c09aa2be0)": 3}
     card = hub_card(tmp_path / "model", info, "out")
     head = yaml.safe_load(card.split("---\n")[1])
     assert (head["base_model"], head["license"]) == ("o/w", "mit")
     assert "It started from asr@2, and that from asr@1, and that from o/w@cccccccc" in card
     assert f"`o/w`: commit `{'c' * 40}`; licence: mit" in card
     assert "it was not judged" in card
+    assert "Of these, 3 drafts by asr@1 (4f1c09aa2be0): no person transcribed them." in card
 
 
 # What is refused

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from voxline.components.push.model_card import before_table, markdown_table
+from voxline.data.drafts import describe_drafts
 from voxline.errors import WorkError
 from voxline.families.asr.details import AsrDetails
 from voxline.families.asr.push import AsrPushFamily
@@ -102,6 +103,8 @@ def _origin(info: ModelInfo, origin: Ancestor | None, digest: str) -> str:
         dataset = info.dataset
         minutes = dataset.seconds.get("train", 0.0) / 60
         text += f" It was trained on {dataset.counts.get('train', 0):,} utterances, {minutes:.1f} minutes."
+        if drafts := describe_drafts(dataset.drafts):
+            text += f" Of these, {drafts}: no person transcribed them."
 
     ancestors = ancestors_of(info)
     if ancestors:
