@@ -24,8 +24,8 @@ def speller(references: Sequence[str]) -> Callable[[str], str]:
     >>> spell = speller(["don't go", "twenty one"])
     >>> spell("Don't go, please!"), spell("Twenty-one")
     ("don't go please", 'twenty one')
-    >>> speller(["Go, please!"])("Don't go.")
-    'Dont go'
+    >>> speller(["Go, please!"])("Don't go."), spell("‘Don’t!’")
+    ('Dont go', "don't")
     """
     characters = set("".join(references))
     has_small = any(character != character.upper() for character in characters)
@@ -34,6 +34,8 @@ def speller(references: Sequence[str]) -> Callable[[str], str]:
     def spell(text: str) -> str:
         if has_small != has_capitals:
             text = text.lower() if has_small else text.upper()
+        if "'" in characters:
+            text = _plain_apostrophes(text, characters)
 
         # Letters and digits stay, even those that no reference has: they were heard.
         spelled = [
@@ -114,6 +116,19 @@ def normalize_unicode(text: str) -> str:
         for index, character in enumerate(text)
     ]
     return " ".join("".join(kept).split())
+
+
+def _plain_apostrophes(text: str, kept: set[str]) -> str:
+    """Writes apostrophes within words as "'", but those that are kept."""
+    return "".join(
+        "'"
+        if character in _APOSTROPHES
+        and character not in kept
+        and _is_letter(text, index - 1)
+        and _is_letter(text, index + 1)
+        else character
+        for index, character in enumerate(text)
+    )
 
 
 def _is_letter(text: str, index: int) -> bool:
