@@ -454,6 +454,11 @@ def test_a_config_that_asks_for_it_is_refused_before_the_training() -> None:
     with pytest.raises(SettingsError, match=r"train.export.hub: .*head ctc and pooling utterance"):
         check_export(settings.model, settings.export, features)
 
+    settings = AsrTrainSettings.of({"model": {"kind": "wav2vec2"}, "export": {"hub": True}})
+    check_export(settings.model, settings.export, FeatureSettings(kind="waveform", unit_variance=True))
+    with pytest.raises(SettingsError, match=r"features\.sample_rate is 8000, there 16000 \(sample_rate is that of"):
+        check_export(settings.model, settings.export, FeatureSettings(kind="waveform", sample_rate=8_000))
+
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "whisper"])
 def test_a_folder_that_computes_something_else_never_appears(

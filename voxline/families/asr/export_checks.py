@@ -13,6 +13,7 @@ from voxline.families.asr.networks.settings import (
     Wav2Vec2Settings,
     WhisperSettings,
 )
+from voxline.settings import changed_settings
 
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
@@ -40,6 +41,7 @@ def check_export(model: CtcModelSettings, export: "AsrExportSettings", features:
         check_streaming(model, features)
     if export.hub:
         check_hub_export(model, "train.export.hub")
+        _check_public_features(features)
 
 
 def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> None:
@@ -66,6 +68,18 @@ def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> 
         raise SettingsError(
             f"train.export.frequency_warps: features of kind {features.kind} have no frequency axis to stretch, or "
             "belong to a public model; set it to [], or extract.features.kind to log_mel"
+        )
+
+
+def _check_public_features(features: "FeatureSettings") -> None:
+    """Refuses features that `transformers` does not compute: all but a few of their settings are fixed there."""
+    free = "unit_variance" if features.kind == "waveform" else "mels"
+    public = type(features).of({"kind": features.kind, free: getattr(features, free)})
+    if changed := changed_settings({"extract.features": public.plain()}, {"extract.features": features.plain()}):
+        differ = ", ".join(f"{key} is {value}, there {theirs}" for key, theirs, value in changed)
+        raise SettingsError(
+            f"train.export.hub: `transformers` computes the features of public models alone: {differ} (sample_rate is "
+            "that of convert)"
         )
 
 
