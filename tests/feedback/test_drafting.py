@@ -21,7 +21,7 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.data.drafts import AGREEMENT, CONFIDENCE, DRAFTED_BY
 from voxline.data.manifest import read_manifest, read_rejects
-from voxline.errors import PreconditionError, SettingsError
+from voxline.errors import PreconditionError, SettingsError, WorkError
 from voxline.feedback import drafting
 from voxline.feedback.captures import CaptureStore, check_captures, erase_recordings, expire_recordings, find_recordings
 from voxline.feedback.drafting import DraftCounts, DraftSettings, draft_corpus
@@ -285,6 +285,24 @@ def test_a_purge_finds_what_a_killed_run_has_left(
     assert draft(calls / "ada", models, drafts, speakers_by_folder=False).drafts == 1
 
 
+@pytest.mark.parametrize("name", ["rejects.jsonl", "drafting/00000001.drafts"])
+def test_a_purge_names_damage_before_anything_is_gone(
+    name: str, calls: Path, models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    corpus = tmp_path / "drafts"
+    draft(calls, models, corpus)
+    (corpus / name).write_bytes(b'{"id": "nobod\n' + (corpus / name).read_bytes())
+    before = files_of(corpus)
+    with pytest.raises(WorkError, match=rf"{name}:1: damaged .*delete this file, which `voxline corpus label` writes"):
+        erase_recordings(corpus, "ada")
+    assert {file: data for file, data in files_of(corpus).items() if file in before} == before
+
+    (corpus / name).unlink()
+    erase_recordings(corpus, "ada")
+    draft(calls / "bo", models, corpus, speakers_by_folder=False)
+    assert not any(b"ada" in data for file, data in files_of(corpus).items() if not file.startswith("audio/"))
+
+
 def test_a_recording_of_two_speakers_stays_while_a_draft_of_one_is_there(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -412,6 +430,11 @@ def test_a_damaged_group_is_named(calls: Path, models: tuple[Path, Path], tmp_pa
         draft(calls, models, tmp_path / "drafts")
     group.unlink()
     assert draft(calls, models, tmp_path / "drafts").drafts == 3
+
+    for damage in ("{", "[]"):
+        (tmp_path / "drafts" / "drafting" / "settings.json").write_text(damage)
+        with pytest.raises(WorkError, match=r"settings\.json: damaged .*delete .*drafts, and start again"):
+            draft(calls, models, tmp_path / "drafts")
 
 
 def test_the_command_drafts_and_says_what_it_left_out(calls: Path, models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -388,10 +388,11 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
 def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> int:
     lines, version = _lines(store)
     names = _names_of(store, is_wanted)
+    # It refuses damage, so it comes before anything is gone.
+    _delete_rejects(store, is_wanted)
     for name in names:
         store.delete(name)
 
-    _delete_rejects(store, is_wanted)
     remaining = [line for line in lines if not (_is_ours_to_delete(line) and is_wanted(line))]
     if len(remaining) < len(lines):
         # Tasks repeat the texts of all lines, so they go as a whole.
@@ -404,7 +405,30 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
 def _drafts_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
     """The groups of a corpus of drafts in which somebody was heard, whether the draft was kept or not."""
     groups = sorted(info.name for info in store.list(f"{DRAFTS_FOLDER}/") if info.name.endswith(DRAFTS_SUFFIX))
-    return [name for name in groups if any(map(is_wanted, map(parse_json, store.read(name).splitlines())))]
+    return [name for name in groups if any(is_wanted(entry) for _, entry in _parsed(store, name, store.read(name)))]
+
+
+def _parsed(store: ObjectStore, name: str, data: bytes) -> list[tuple[bytes, dict[str, Any]]]:
+    """The lines of a file of drafts, and their values.
+
+    Raises:
+      WorkError: a line is damaged; whom it is about is not known.
+    """
+    lines = data.splitlines(keepends=True)
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = parse_json(line)
+            if not isinstance(entry, dict):
+                raise TypeError("no mapping")
+        except (ValueError, TypeError) as error:
+            # Nothing is lost with the file: the next run hears these recordings again.
+            raise WorkError(
+                f"{store.uri}/{name}:{number}: damaged ({error}), and it may be about anybody; delete this file, which "
+                "`voxline corpus label` writes again, and purge again"
+            ) from None
+        parsed.append((line, entry))
+    return parsed
 
 
 def _delete_rejects(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> None:
@@ -415,8 +439,8 @@ def _delete_rejects(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bo
         data, version = store.read_with_version(REJECTS_FILE)
     except FileNotFoundError:
         return
-    lines = data.splitlines(keepends=True)
-    remaining = [line for line in lines if not is_wanted(parse_json(line))]
+    lines = _parsed(store, REJECTS_FILE, data)
+    remaining = [line for line, entry in lines if not is_wanted(entry)]
     if len(remaining) < len(lines):
         store.write(REJECTS_FILE, b"".join(remaining), if_version=version)
 

@@ -234,16 +234,19 @@ def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
     # The settings come before the first group, so that groups of two models never mix.
     file = corpus / DRAFTS_SETTINGS
     if not file.is_file():
-        if others := sorted(path.name for path in corpus.iterdir() if not path.name.startswith((DRAFTS_FOLDER, "."))):
+        # An audio folder of somebody else would be emptied of what no draft names.
+        names = (path.name for path in corpus.iterdir())
+        if foreign := sorted(name for name in names if not name.startswith((DRAFTS_FOLDER, "."))):
             raise SettingsError(
-                f"{corpus}: it holds something else, {others[0]} first, which drafts would replace; give a folder that "
-                "does not exist yet"
+                f"{corpus}: it holds something else, {foreign[0]} first, which drafts would replace; give a folder "
+                "that does not exist yet"
             )
         write_json(file, {"key": key, "first": first, "second": second})
         return
-    noted = read_json(file)
-    heard = (corpus / MANIFEST_FILE).exists() or any(file.parent.glob(f"*{DRAFTS_SUFFIX}"))
-    if noted.get("key") != key and not heard:
+
+    noted = _read_settings(file)
+    has_drafts = (corpus / MANIFEST_FILE).exists() or any(file.parent.glob(f"*{DRAFTS_SUFFIX}"))
+    if noted.get("key") != key and not has_drafts:
         # A run that ended before it heard anything, such as one without a second decoding.
         write_json(file, {"key": key, "first": first, "second": second})
     elif noted.get("key") != key:
@@ -251,6 +254,19 @@ def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
             f"{corpus}: it has drafts by {noted.get('first')}, and {noted.get('second')}, of other settings; give "
             "--output another folder, or delete this one"
         )
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    try:
+        settings = read_json(file)
+        if isinstance(settings, dict):
+            return settings
+        problem = "no mapping"
+    except ValueError as error:
+        problem = str(error)
+
+    # Which models wrote the groups beside it is not known any more.
+    raise WorkError(f"{file}: damaged ({problem}); delete {file.parent.parent}, and start again")
 
 
 def _list_recordings(
@@ -288,11 +304,12 @@ def _of_folder(audio: Path, extensions: Sequence[str], speakers_by_folder: bool,
     # The id is the path without its extension, unless two recordings differ in nothing else.
     files = sorted(file for file in audio.rglob("*") if file.suffix.lower() in extensions and file.is_file())
     names = Counter(file.relative_to(audio).with_suffix("").as_posix() for file in files)
+    # Both paths may be relative, or lead through links.
     root = audio.resolve()
-    written = corpus.resolve()
+    own_folder = corpus.resolve()
     for file in files:
         path = file.relative_to(audio)
-        if (root / path).is_relative_to(written):
+        if (root / path).is_relative_to(own_folder):
             continue  # drafts that are written below the recordings
         name = path.with_suffix("").as_posix()
         id = unicodedata.normalize("NFC", name if names[name] == 1 else path.as_posix())
