@@ -121,7 +121,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     small = look.complete and count < 1_000
     split, described = _split(look, small)
     corpus = [
-        f"name: {name}",
+        f"name: {quoted(name)}",
         "corpus:",
         f"  uri: {quoted(str(folder.absolute()))}",
         f"  format: {look.format}",

@@ -207,6 +207,15 @@ def small_whisper(folder: Path, *, tokenizer: bool) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["2024", "null", "1e5"])
+def test_a_folder_whose_name_is_another_value_of_yaml_has_a_config(name: str, tmp_path: Path) -> None:
+    corpus = sentences(tmp_path / name, ["a cat", "two"])
+    for parent in ("", str(HUB / "wav2vec2")):
+        file = write_config(propose_config(corpus, parent=parent), tmp_path / "run.yaml", replace=True)
+        config = load_config(file)
+        assert (config.name, config.corpus.uri) == (name, str(corpus))
+
+
 @pytest.mark.parametrize(
     ("kind", "texts", "model", "said"),
     [
