@@ -44,3 +44,11 @@ def test_what_comes_meanwhile_is_kept_and_what_fails_leaves_nothing(tmp_path: Pa
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other", "--output") as unfinished:
         (unfinished / "a").write_text(str(1 / 0))
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_current_folder_is_not_taken_from_under_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for current in (Path(), tmp_path):
+        with pytest.raises(SettingsError, match="the current folder; give a folder that"), new_folder(current, "-o"):
+            pass
+    assert list(tmp_path.iterdir()) == []

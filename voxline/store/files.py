@@ -142,12 +142,15 @@ def new_folder(folder: Path, option: str) -> Iterator[Path]:
       option: that names the folder, for messages.
 
     Raises:
-      SettingsError: the folder holds something, or is a file.
+      SettingsError: the folder holds something, is a file, or is the current one.
       WorkError: the disk is full, or not for this person to write.
     """
     refusal = SettingsError(f"{option} {folder}: it exists and is not empty; give a folder that does not exist yet")
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise refusal
+    # Another folder takes its name: the shell would be left in one that is gone.
+    if Path(os.path.abspath(folder)) == Path.cwd():
+        raise SettingsError(f"{option} {folder}: the current folder; give a folder that does not exist yet")
     unfinished = _unfinished_path(folder.absolute())
     with explain_disk_errors("export", folder):
         try:
