@@ -409,12 +409,13 @@ def test_drafts_below_the_recordings_are_no_recordings(
 
 
 def test_each_absent_recording_is_named(models: tuple[Path, Path], tmp_path: Path) -> None:
-    lines = [json.dumps({"id": id, "audio_filepath": f"gone-{id}.wav"}) for id in ("a", "b")]
+    lines = [json.dumps({"id": id, "audio_filepath": f"gone-{id}.wav"}) for id in ("a", "b", "\0")]
     (tmp_path / "list.jsonl").write_text("\n".join(lines))
     for again in (2, 0):
         assert draft(tmp_path / "list.jsonl", models, tmp_path / "drafts").new == again
         rejects = read_rejects(tmp_path / "drafts")
-        assert all(f"gone-{reject.id}.wav" in reject.detail for reject in rejects)
+        assert all(f"gone-{reject.id}.wav" in reject.detail for reject in rejects if reject.id in ("a", "b"))
+        assert [str(reject.reason) for reject in rejects] == ["bad_entry", "missing_file", "missing_file"]
 
     # Once one is there, it is heard.
     soundfile.write(tmp_path / "gone-b.wav", render_words(["one"]), RATE)

@@ -328,6 +328,8 @@ def _of_manifest(manifest: Path, rejects: list[_LeftOut]) -> Iterator[_Recording
 
             # Only the recording must be named; all else may be absent or null.
             path = values.pop("audio_filepath")
+            if "\0" in path:
+                raise ValueError("the path has a zero byte")
             text = values.pop("text", None) or ""
             id = str(values.pop("id", None) or Path(path).stem)
             speaker = str(values.pop("speaker", None) or "")
