@@ -105,11 +105,14 @@ def name_corpus(message: str, name: str) -> str:
     'corpus.corpora.ours: /data/corpus.tar: damaged'
     >>> name_corpus("corpus.uri is empty; give a folder", "pseudo")
     'corpus.pseudo.uri is empty; give a folder'
+    >>> name_corpus("10% were rejected (corpus.max_reject_share)", "pseudo")
+    'corpus.pseudo: 10% were rejected (corpus.max_reject_share)'
     """
     if not name:
         return message
     own = f"corpus.{PSEUDO}" if name == PSEUDO else f"corpus.corpora.{name}"
-    named = _CORPUS_KEY.sub(own, message)
+    # Drafts have a location of their own, and what else they need from the corpus beside them.
+    named = message.replace("corpus.uri", f"{own}.uri") if name == PSEUDO else _CORPUS_KEY.sub(own, message)
     return named if named.startswith(own) else f"{own}: {named}"
 
 
