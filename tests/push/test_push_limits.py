@@ -65,7 +65,7 @@ def test_a_metric_added_to_the_catalog_can_be_gated_on(
 
 def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
     with pytest.raises(
-        SettingsError, match=r"'max_regression\.rtf' is 0\.1; no metric rtf; accepted: wer, cer, substitution_rate"
+        SettingsError, match=r"'max_regression\.rtf' is 0\.1; no metric rtf; accepted: wer, wer_normalized, cer, "
     ):
         PushSettings.of({"max_regression": {"rtf": 0.1}}, "push")
     assert PushSettings.of({"limits": {"rtf": 0.5}}).limits == {"wer": 0.3, "rtf": 0.5}

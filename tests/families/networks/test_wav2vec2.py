@@ -240,7 +240,7 @@ def test_output_frames_are_those_that_the_settings_promise() -> None:
     assert frames.numpy().tolist() == [max((n - 400) // 320 + 1, 1) for n in lengths] == [2, 1, 2, 1, 1, 1]
     assert logits.shape == (6, 2, 11)
     short, _ = wav2vec(np.ones((1, 399, 1), np.float32), lengths[4:5])
-    assert_close(short[0], logits[4, :1], relative_to_peak=1e-5)
+    assert_close(short[0], logits[4, :1], relative_to_peak=1e-4)
 
 
 @pytest.mark.parametrize("name", ["wav2vec2", "xlsr"])
