@@ -155,7 +155,7 @@ def _times_and_parts(wheel: Path, model: Path, recordings: Path) -> list[Row]:
     near = sum(distance <= NEAR_SECONDS for distance in distances) / len(distances)
 
     samples = np.concatenate([soundfile.read(path, dtype="float32")[0] for path in [*files, *files[:3]]])
-    heard = recognizer.recognize(samples, 16_000)
+    transcript = recognizer.recognize(samples, 16_000)
     spoken = sum(len(transcript.words) for transcript in [*transcripts, *transcripts[:3]])
     name = f"words of one recording of {len(samples) / 16_000:.0f} s"
     return [
@@ -167,7 +167,7 @@ def _times_and_parts(wheel: Path, model: Path, recordings: Path) -> list[Row]:
             ">=",
             0.9,
         ),
-        Row.of(name, f"{len(heard.words)}", f"{spoken}, one by one", len(heard.words) / spoken, ">=", 0.99),
+        Row.of(name, f"{len(transcript.words)}", f"{spoken}, one by one", len(transcript.words) / spoken, ">=", 0.99),
     ]
 
 

@@ -115,18 +115,23 @@ def write_corpus(prompts: Path, texts: Path, folder: Path) -> tuple[Path, str]:
 
 def _convert(librispeech: Path, folder: Path) -> Path:
     """The recordings of LibriSpeech as convert writes them, without a test split, so that all of them are measured."""
-    given = [
+    corpus_values = [
         f"corpus.uri={librispeech.absolute()}",
         "corpus.split={by: utterance, dev: 0, test: 0}",
         "convert.frontend.kind=english_transcript",
     ]
-    return _run("convert", [*given, f"store={folder / 'store'}", "name=probe"], folder / "probe")
+    return _run("convert", [*corpus_values, f"store={folder / 'store'}", "name=probe"], folder / "probe")
 
 
 def _train(corpus: Path, characters: str, parent: Path, probe: Path, run_dir: Path, settings: list[str]) -> Evaluation:
     alphabet = f"convert.alphabet={json.dumps(characters)}"
-    given = [f"corpus.uri={corpus}", alphabet, f"train.start.model={parent.absolute()}", f"evaluate.probe={probe}"]
-    values = [*COMMON, *given, *settings, f"store={run_dir.parent / 'store'}", f"name={run_dir.name}"]
+    corpus_values = [
+        f"corpus.uri={corpus}",
+        alphabet,
+        f"train.start.model={parent.absolute()}",
+        f"evaluate.probe={probe}",
+    ]
+    values = [*COMMON, *corpus_values, *settings, f"store={run_dir.parent / 'store'}", f"name={run_dir.name}"]
     return Evaluation.read(_run("evaluate", values, run_dir))
 
 

@@ -329,12 +329,12 @@ def _describe_reject(reject: Reject) -> str:
 
 def _warn_of_vocabulary(look: _Look, spoken: bool) -> list[str]:
     """Says of a corpus whose vocabulary is too large for its hours what each way was measured to give; else []."""
-    said = Counter(word for entry in look.entries for word in split_words(_normalize(entry.text, spoken)))
-    total = said.total()
-    rare = sum(times for times in said.values() if times < OFTEN)
+    word_counts = Counter(word for entry in look.entries for word in split_words(_normalize(entry.text, spoken)))
+    total = word_counts.total()
+    rare = sum(times for times in word_counts.values() if times < OFTEN)
     if not look.complete or rare <= RARE_SHARE * total:
         return []
-    share = f"{rare / total:.0%} of the words said are of the {sum(times < OFTEN for times in said.values()):,}"
+    share = f"{rare / total:.0%} of the words said are of the {sum(times < OFTEN for times in word_counts.values()):,}"
     return [
         f"vocabulary {share} that are said fewer than {OFTEN} times: too few to learn them from nothing. Measured:",
         *(f"           {way:<32} {result:<18} {measured_on}" for way, result, measured_on in WAYS),

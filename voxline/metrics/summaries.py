@@ -147,12 +147,12 @@ def describe_before(info: EvaluationInfo) -> str:
         return ""
     main = headline[0]
     normalized = [metric for metric in headline if metric.name == f"{main.name}_normalized"]
-    told = [
+    phrases = [
         f"{label}before: {metric.format(before[f'before_{metric.name}'])}, "
         f"after: {metric.format(info.metrics[metric.name].value)}"
         for label, metric in [("", main), *(("normalized ", metric) for metric in normalized)]
     ]
-    return "".join(f"; {line}" for line in told)
+    return "".join(f"; {line}" for line in phrases)
 
 
 def before_cells(family: str, summary: SummaryInfo) -> list[list[str]]:

@@ -41,7 +41,7 @@ def fit_memory(module: Any, batches: Any) -> None:
 
     batch = batches.read(largest_plan(batches), 0, share)
     rows = len(batch.features)
-    asked = module.part_count
+    parts = module.part_count
     while not _fits(module, batch, RESERVE):
         if math.ceil(RESERVE * rows / module.part_count) <= share.total:
             raise SettingsError(
@@ -52,14 +52,14 @@ def fit_memory(module: Any, batches: Any) -> None:
 
     models = [module.model, *module.auxiliary_models]
     norms = [norm for model in models for norm in model.normalizations if not getattr(norm, "frozen", False)]
-    if module.part_count > asked and norms:
+    if module.part_count > parts and norms:
         raise SettingsError(
-            f"a training step of {_describe(batch, rows)} does not fit the memory in {asked} parts, and fits it in "
+            f"a training step of {_describe(batch, rows)} does not fit the memory in {parts} parts, and fits it in "
             f"{module.part_count}; batch normalization has statistics of each part, so this is for you to choose: set "
             f"train.accumulate: {module.part_count} and train.batch_size so many times smaller, or train.recompute"
         )
 
-    if module.part_count > asked:
+    if module.part_count > parts:
         print_status(
             f"train: {_describe(batch, rows)} does not fit the memory; it is computed in {module.part_count} parts"
         )

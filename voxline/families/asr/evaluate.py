@@ -481,9 +481,13 @@ def _transcribe(
 def _count_normalized(
     references: Sequence[str], written: Sequence[str], normalize: Callable[[str], str]
 ) -> list[NormalizedEdits]:
-    expected = list(map(normalize, references))
-    heard = list(map(normalize, written))
-    pairs = zip(count_word_edits(expected, heard), count_character_edits(expected, heard), strict=True)
+    normalized_references = list(map(normalize, references))
+    normalized_hypotheses = list(map(normalize, written))
+    pairs = zip(
+        count_word_edits(normalized_references, normalized_hypotheses),
+        count_character_edits(normalized_references, normalized_hypotheses),
+        strict=True,
+    )
     return [NormalizedEdits(words, characters) for words, characters in pairs]
 
 

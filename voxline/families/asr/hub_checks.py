@@ -111,8 +111,8 @@ def _compare_logits(parent: Parent, weights: ParentWeights, model: Path, info: M
 
 def _compare_texts(parent: Parent, weights: ParentWeights, model: Path, info: ModelInfo, waveform: Array) -> str:
     """As `_compare_logits`, for a decoder: its text, and the mean log probability of its tokens."""
-    asked = info.model_settings.get("prompt", {})
-    settings = WhisperSettings.of({**parent.info.model_settings, "head": "decoder", "prompt": asked})
+    prompt = info.model_settings.get("prompt", {})
+    settings = WhisperSettings.of({**parent.info.model_settings, "head": "decoder", "prompt": prompt})
     tokenizer = cast(WhisperTokenizer, weights.tokenizer).with_prompt(settings.prompt.language, settings.prompt.task)
     network = Whisper(settings, bins=FeatureSettings.of(parent.info.features).bins)
     arrays = arrays_of(network, weights)

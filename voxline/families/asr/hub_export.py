@@ -193,7 +193,7 @@ def _whisper(settings: CtcModelSettings, info: ModelInfo, alphabet: Alphabet) ->
     }
 
     prompt = settings.prompt
-    asked = {"language": prompt.language, "task": prompt.task} if prompt.language else {}
+    prompt_settings = {"language": prompt.language, "task": prompt.task} if prompt.language else {}
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "<|endoftext|>")
     texts = {
         CONFIG_FILE: config,
@@ -207,9 +207,9 @@ def _whisper(settings: CtcModelSettings, info: ModelInfo, alphabet: Alphabet) ->
             "errors": "replace",
             "model_max_length": settings.token_positions,
             **special,
-            **asked,
+            **prompt_settings,
         },
-        GENERATION_CONFIG: {**ends, **_generation(settings, tokenizer), **asked},
+        GENERATION_CONFIG: {**ends, **_generation(settings, tokenizer), **prompt_settings},
     }
     names = [*expand(WHISPER_ENCODER, settings.layers), *expand(WHISPER_DECODER, settings.decoder_layers)]
     return HubFiles(names, texts)

@@ -105,17 +105,21 @@ def normalize_unicode(text: str) -> str:
 
     >>> normalize_unicode("« L’été, 21 h : ÇA VA ? »"), normalize_unicode("Straßen-Bahn…"), normalize_unicode("हाँ।")
     ("l'été 21 h ça va", 'straßen bahn', 'हाँ')
+    >>> normalize_unicode("co\u00adoperate")
+    'cooperate'
     """
     text = unicodedata.normalize("NFC", text.lower())
-    kept = [
+    characters = [
         "'"
         if character in _APOSTROPHES and _is_letter(text, index - 1) and _is_letter(text, index + 1)
+        else ""
+        if unicodedata.category(character) == "Cf"  # soft hyphens and joiners, within words
         else " "
         if unicodedata.category(character)[0] in "PSZC"
         else character
         for index, character in enumerate(text)
     ]
-    return " ".join("".join(kept).split())
+    return " ".join("".join(characters).split())
 
 
 def _plain_apostrophes(text: str, kept: set[str]) -> str:
