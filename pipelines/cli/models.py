@@ -404,10 +404,17 @@ def import_checkpoint(
     if is_hub_location(model) or registry or name:
         if not registry or not name:
             raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
+        if alphabet or output:
+            raise SettingsError(f"{model}: --alphabet and -o are for checkpoints of DeepSpeech; leave them out")
         lines, passed = import_public_model(model, registry, name, test=test, store=store, language=language, onnx=onnx)
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 
+    of_public_models = {"--test": test, "--store": store, "--language": language, "--onnx": onnx.replace("none", "")}
+    if unused := [option for option, value in of_public_models.items() if value]:
+        raise SettingsError(
+            f"{model}: {', '.join(unused)} is for public models alone; give --registry and --name, or leave it out"
+        )
     if alphabet is None or output is None:
         raise SettingsError(f"{model}: no folder of a public model; a checkpoint of DeepSpeech needs --alphabet and -o")
     path = convert_checkpoint(machine_path(model), alphabet, output, forget_bias)

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from typer.testing import CliRunner
 
 from tests.command import voxline
 from tests.tone_asr_model import RATE, MakeAsrModel, render_words
+from voxline.errors import SettingsError
 from voxline.inference.saved_model import model_digest
+from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 
 
@@ -101,3 +104,15 @@ def test_a_missing_model_or_version_is_refused(registry: Path, arguments: list[s
     ended = voxline("models", *arguments, "--registry", registry)
     assert ended.returncode == 1
     assert told in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["checkpoint", "--onnx", "int8", "--language", "fr"], r"checkpoint: --language, --onnx is for public models"),
+        (["hf://owner/model@0a", "--registry", "r", "--name", "asr", "-o", "a.safetensors"], "for checkpoints of Deep"),
+    ],
+)
+def test_an_import_refuses_options_of_the_other_kind(arguments: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        CliRunner().invoke(app, ["models", "import", *arguments], catch_exceptions=False)
