@@ -401,6 +401,7 @@ def import_checkpoint(
     from voxline.registry.hub import is_hub_location
 
     _silence_tensorflow()
+    # Options of the other kind would do nothing, so both refuse them.
     if is_hub_location(model) or registry or name:
         if not registry or not name:
             raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
@@ -410,6 +411,7 @@ def import_checkpoint(
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 
+    # A checkpoint becomes a file, which nothing judges.
     of_public_models = {"--test": test, "--store": store, "--language": language, "--onnx": onnx.replace("none", "")}
     if unused := [option for option, value in of_public_models.items() if value]:
         raise SettingsError(
