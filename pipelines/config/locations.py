@@ -22,7 +22,7 @@ def path_keys(document: Values) -> list[str]:
     """`PATH_KEYS` with the names of a document's corpora, without the key of a model that is named.
 
     >>> path_keys({"corpus": {"corpora": {"ours": {"uri": "recordings"}}}})[1:3]
-    ['corpus.corpora.ours.uri', 'corpus.corrections']
+    ['corpus.corpora.ours.uri', 'corpus.pseudo.uri']
     """
     keys = []
     for key in PATH_KEYS:
