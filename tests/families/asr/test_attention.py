@@ -25,7 +25,7 @@ from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.attention import AttentionTask, AttentionTrainModule, TokenBatches
 from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand
-from voxline.families.asr.networks.whisper import Whisper
+from voxline.families.asr.networks.whisper import Whisper, fill_with_silence
 from voxline.families.asr.public_parents import find_public_parent, public_config
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.asr.task import AsrTask
@@ -252,28 +252,54 @@ def test_parts_are_frozen_and_tuned_by_their_names(
     assert ("decoder/embedding" in changed) == (changes.get("freeze") == ["encoder"])
 
 
+@pytest.mark.parametrize("silence", [None, 0.1])
 @pytest.mark.parametrize("frozen", ["encoder", "encoder/convolutions"])
 def test_frozen_parts_of_the_encoder_are_computed_once(
-    frozen: str, public: Path, spoken: Dataset, tmp_path: Path
+    frozen: str, silence: float | None, public: Path, spoken: Dataset, tmp_path: Path
 ) -> None:
-    freeze = ["encoder/positions", frozen]
-    stored = task_from(public, spoken, freeze=freeze)
+    changes: dict[str, Any] = {
+        "freeze": ["encoder/positions", frozen],
+        "model": {"kind": "whisper", "head": "decoder", "training_silence": silence},
+    }
+    stored = task_from(public, spoken, **changes)
     stored.encode_frozen_parts(tmp_path)
     assert stored.module.first_stage == (1 if "/" in frozen else len(stored.module.model.encoder.stages))
 
-    # Recordings are padded to the length that the network hears.
+    # Recordings are padded to the length that the network hears, or by a tenth of a second: 5 positions.
+    plain = task_from(public, spoken, **changes)
+    plain_batch = next(plain.train.epoch(0))
     batch = next(stored.train.epoch(0))
     network = stored.module.model
-    assert batch.features.shape[1:] == (network.settings.positions, network.settings.units)
+    positions = network.settings.positions if silence is None else (plain_batch.features.shape[1] + 1) // 2 + 5
+    assert batch.features.shape[1:] == (positions, network.settings.units)
+    assert positions <= network.settings.positions
 
-    plain = task_from(public, spoken, freeze=freeze)
-    expected = plain.module.train_step(next(plain.train.epoch(0)), 0.01, 0)
+    expected = plain.module.train_step(plain_batch, 0.01, 0)
     step = stored.module.train_step(batch, 0.01, 0)
     assert (step.loss, step.gradient_norm) == pytest.approx((expected.loss, expected.gradient_norm), rel=1e-5)
 
     dev = [next(task.dev.epoch(0)) for task in (stored, plain)]
     texts, plain_texts = (task.module.transcribe(batch) for task, batch in zip((stored, plain), dev, strict=True))
     assert [row.text for row in texts] == [row.text for row in plain_texts]
+
+
+def test_a_recording_is_encoded_with_its_own_silence_alone(task: AttentionTask) -> None:
+    network = task.module.model
+    batch = next(task.train.epoch(0))
+    encoded, mask = network.encode(batch.features, batch.frames, silence=10)
+    for row, frames in enumerate(batch.frames):
+        silent, _ = fill_with_silence(batch.features[row : row + 1, :frames], np.array([frames]), frames + 12)
+        alone, _ = network.encoder(silent, np.array([frames + 10]))
+        positions = (frames + 11) // 2
+        assert mask[row, 0, 0].numpy().sum() == positions
+        np.testing.assert_allclose(encoded[row, :positions], alone[0, :positions], atol=1e-5)
+
+    # More silence than there is room for
+    for whole in (0, 1):
+        everything, all_positions = network.encode(batch.features, batch.frames, silence=9_999, whole=whole)
+        expected, _ = network.encode(batch.features, batch.frames)
+        assert all_positions.numpy().all()
+        np.testing.assert_allclose(everything, expected, atol=1e-5)
 
 
 def test_encodings_that_do_not_fit_the_disk_are_computed_in_each_step(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.asr.attention_export import export_attention
@@ -21,8 +22,9 @@ from voxline.families.asr.task import AsrTask, Hypothesis
 from voxline.families.asr.token_search import search_tokens
 from voxline.inference.model_info import ModelInfo
 from voxline.text.whisper_tokenizer import SearchRules, WhisperTokenizer
-from voxline.training.batches import Batch, Batches, Record
+from voxline.training.batches import Array, Batch, Batches, Record
 from voxline.training.checkpoints import Arrays
+from voxline.training.encodings import frozen_stages
 from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
 from voxline.training.train_module import BatchTensors, TrainModule
@@ -33,6 +35,7 @@ class AttentionTrainModule(TrainModule):
 
     Attributes:
       first_stage: stages of the network that batches have behind them, which are frozen; 0: batches hold features.
+      silence: frames that training hears after each recording; None: as many as make 30 s.
 
     Raises:
       SettingsError: the exported model could not compute the dataset's features.
@@ -46,6 +49,7 @@ class AttentionTrainModule(TrainModule):
         self.label_smoothing = network.label_smoothing
         self.bins = dataset.features.bins
         self.first_stage = 0
+        self.silence = silence_frames(network, dataset.features)
 
         # An export that cannot be written fails here, before any training.
         network.check_features(dataset.features)
@@ -60,7 +64,17 @@ class AttentionTrainModule(TrainModule):
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
         """The cross-entropy, in nats a token."""
-        return {"cross_entropy": self._cross_entropy(batch, self.label_smoothing, training=True, noise=noise)}
+        how: dict[str, Any] = {"training": True, "noise": noise}
+        encoded, mask = self.model.encode(
+            batch.features,
+            batch.frames,
+            first=self.first_stage,
+            silence=self.silence,
+            whole=frozen_stages(self.model),
+            **how,
+        )
+        logits = self.model.decoder(self._read_tokens(batch), encoded, mask, **how)
+        return {"cross_entropy": self._mean_loss(logits, batch, self.label_smoothing)}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy tokens int32 [rows, tokens], and the cross-entropy float32 [rows]."""
@@ -79,11 +93,6 @@ class AttentionTrainModule(TrainModule):
     def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
         """None: a decoder has none of its frames."""
         return []
-
-    def _cross_entropy(self, batch: BatchTensors, smoothing: float, **how: Any) -> Tensor:
-        encoded, mask = self.model.encode(batch.features, batch.frames, first=self.first_stage, **how)
-        logits = self.model.decoder(self._read_tokens(batch), encoded, mask, **how)
-        return self._mean_loss(logits, batch, smoothing)
 
     def _read_tokens(self, batch: BatchTensors) -> Tensor:
         """What the decoder reads, int32 [rows, prompt + labels - 1]: the prompt, and all labels but the last."""
@@ -105,6 +114,12 @@ class AttentionTrainModule(TrainModule):
 
         real = tf.sequence_mask(batch.counts, tf.shape(batch.labels)[1], tf.float32)
         return tf.reduce_sum(loss * real, axis=1) / tf.cast(batch.counts, tf.float32)
+
+
+def silence_frames(network: WhisperSettings, features: FeatureSettings) -> int | None:
+    """Feature frames of `training_silence`."""
+    seconds = network.training_silence
+    return None if seconds is None else round(seconds * features.sample_rate / features.hop_length)
 
 
 class TokenBatches(Batches):
@@ -164,6 +179,13 @@ class AttentionTask(AsrTask):
             most_frames=2 * network.positions,
             most_tokens=network.token_positions - len(prompt) + 1,
         )
+
+    def positions_to_store(self, split: str, frames: Array, positions: Array) -> Array:
+        """See `AsrTask`. Training hears its own share of the silence; dev is validated as a model is judged."""
+        silence = silence_frames(cast(WhisperSettings, self.settings.model), self.dataset.features)
+        if split != "train" or silence is None:
+            return positions
+        return np.minimum(positions, (frames + silence + 1) // 2)
 
     def build_module(self) -> AttentionTrainModule:  # type: ignore[override]
         return AttentionTrainModule(self.settings, self.dataset, self.strategy)

@@ -1,6 +1,7 @@
 """ASR training: augmented examples, the CTC loss, and the word error rate on dev."""
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -250,20 +251,30 @@ class AsrTask(TrainingTask):
             values, positions = network.begin(features, frames, stage)
             return values, positions
 
-        def encode_arrays(features: Array, frames: npt.NDArray[np.int32]) -> tuple[Array, Array]:
+        def encode_arrays(split: str, features: Array, frames: Array) -> tuple[Array, Array]:
             values, positions = encode(features, frames)
-            return values.numpy(), positions.numpy()
+            return values.numpy(), self.positions_to_store(split, frames, positions.numpy())
 
         splits = {name: batches for name, batches in (("train", self.train), ("dev", self.dev)) if batches.utterances}
         encodings = {}
         for name, batches in splits.items():
-            encodings[name] = encode_split(batches, folder, name, encode_arrays, settings.model.least_frames)
+            of_split = functools.partial(encode_arrays, name)
+            encodings[name] = encode_split(batches, folder, name, of_split, settings.model.least_frames)
             if encodings[name] is None:
                 return
 
         for name, batches in splits.items():
             batches.encodings = encodings[name]
         self.module.first_stage = stage
+
+    def positions_to_store(self, split: str, frames: Array, positions: Array) -> Array:
+        """Counts the positions of each utterance that are stored of what the frozen parts compute, int [batch].
+
+        Args:
+          frames: int32 [batch], feature frames.
+          positions: int32 [batch], those that are computed.
+        """
+        return positions
 
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)

@@ -327,6 +327,14 @@ class WhisperSettings(CtcModelSettings):
         lt=1,
         description="head decoder: share of each target that all tokens have in equal parts (Szegedy et al. 2016)",
     )
+    training_silence: float | None = pydantic.Field(
+        None,
+        ge=0,
+        le=30,
+        description="head decoder: seconds of silence that training hears after each recording, such as 1, which makes "
+        "a step on short recordings several times as fast. null: as many as make 30 s, as frozen parts, validation and "
+        "transcription hear in any case",
+    )
     padding: int = pydantic.Field(
         50,
         ge=0,
@@ -364,6 +372,8 @@ class WhisperSettings(CtcModelSettings):
                 raise ValueError(f"alignment_heads: there is no head {head} in a block {layer}; they count from 0")
         if self.head == "ctc" and (self.label_smoothing or self.prompt != WhisperPromptSettings()):
             raise ValueError("label_smoothing and prompt are those of a decoder; set head to that, or leave them out")
+        if self.head == "ctc" and self.training_silence is not None:
+            raise ValueError("training_silence is that of a decoder; with head ctc set padding, or leave it out")
         if self.head == "decoder" and self.pooling != "none":
             raise ValueError(f"pooling is {self.pooling}, and a decoder reads all frames; set it to none")
         if self.head == "decoder" and self.tokens > ENGLISH_TOKENS and not self.prompt.language:

@@ -179,22 +179,50 @@ class Whisper(Composite, keras.Model):  # type: ignore[misc]
         training: bool = False,
         noise: Tensor | None = None,
         first: int = 0,
+        silence: int | None = None,
+        whole: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """Encodings [batch, positions, units] of recordings that are padded to 30 s, and the mask for the decoder.
+        """Encodings [batch, positions, units] of recordings that are padded with silence, and the mask for the decoder.
 
         Args:
           first: where it is above 0, the values that `begin` returned for it take the place of the features.
+          silence: frames of silence that are heard after the end of each recording, at most 30 s in all; of values, all
+            that `frames` counts. None: 30 s are heard.
+          whole: the stages before it hear 30 s even so, since these were not trained on anything else.
         """
-        if first == 0:
-            features, frames = fill_with_silence(features, frames, 2 * self.settings.positions)
-            shape = (2 * self.settings.positions, ops.shape(features)[2])
-        else:
-            shape = (self.settings.positions, self.settings.units)
+        stages = len(self.encoder.stages)
+        if silence is None:
+            longest = 2 * self.settings.positions
+            shape: tuple[Any, Any] = (self.settings.positions, self.settings.units)
+            if first == 0:
+                features, frames = fill_with_silence(features, frames, longest)
+                shape = (longest, ops.shape(features)[2])
 
-        # A length that the graph knows: attention is faster then.
-        features = ops.reshape(features, (ops.shape(features)[0], *shape))
-        encoded, frames = self.encoder.compute(features, frames, first, len(self.encoder.stages), training, noise)
+            # A length that the graph knows: attention is faster then.
+            features = ops.reshape(features, (ops.shape(features)[0], *shape))
+        elif first == 0:
+            features, frames = self._crop(features, ops.cast(frames, "int32"), silence, whole, training, noise)
+            first = whole
+
+        encoded, frames = self.encoder.compute(features, frames, first, stages, training, noise)
         return encoded, length_mask(frames, ops.shape(encoded)[1])[:, None, None, :]
+
+    def _crop(
+        self, features: Tensor, frames: Tensor, silence: int, whole: int, training: bool, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What the stages before `whole` compute of 30 s, up to `silence` after the end; and each row's positions."""
+        all_frames = 2 * self.settings.positions
+        heard = ops.minimum(frames + silence, all_frames)
+
+        # Two more, so that the convolutions see silence after the longest row too.
+        longest = ops.minimum(ops.shape(features)[1] + silence + 2, all_frames)
+        if not whole:
+            return fill_with_silence(features, frames, longest)[0], heard
+
+        # [batch, 30 s, bins] → [batch, positions, units] → those of the longest row
+        filled, filled_frames = fill_with_silence(features, frames, all_frames)
+        values, _ = self.encoder.compute(filled, filled_frames, 0, whole, training, noise)
+        return values[:, : (longest + 1) // 2], (heard + 1) // 2
 
 
 class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
