@@ -152,6 +152,8 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
         (".5, -.5, $.50, etc...5", "zero point five minus zero point five fifty cents et cetera five"),
         ("£2.5 million, €1.05, 50¢", "two point five million pounds one euro and five cents fifty cents"),
         ("World War II, Chapter IV, Henry I think", "world war two chapter four henry i think"),
+        ("Part I of Act I: the number I have", "part one of act one the number i have"),
+        ("Part I'm in, Appendix C", "part i'm in appendix c"),
         ("1/2 an hour, 3/4, 2½ cups", "one half an hour three quarters two and a half cups"),
         ("21st, 103rd, 007, 3.14", "twenty first one hundred third zero zero seven three point one four"),
         ("the U.S.A. at 5 p.m., 12:00", "the u s a at five p m twelve o'clock"),

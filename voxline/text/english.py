@@ -57,6 +57,8 @@ _CARDINAL_AFTER = frozenset(
     bowl game title amendment number division table figure plate
     """.split()  # noqa: SIM905 - a table in lines
 )
+_ENDS_A_NUMBER = re.compile(r"\s*($|[^\w\s'’-]|(?:of|and|or|to|through|is)\b)")
+"""What may follow the I of "Part I", and no pronoun."""
 _REGNAL = frozenset(
     """
     henry louis charles edward george william james elizabeth richard philip francis pius john paul benedict leo
@@ -220,6 +222,11 @@ def _roman(match: re.Match[str]) -> str:
     numeral = match[2]
     value = numbers.parse_roman(numeral)
     if not value:
+        return match[0]
+
+    # "Appendix C" is a letter, and "the number I have" somebody.
+    rest = match.string[match.end() :]
+    if numeral in ("C", "L") or (numeral == "I" and not _ENDS_A_NUMBER.match(rest)):
         return match[0]
 
     # "Chapter IV" counts, "Henry IV" orders.

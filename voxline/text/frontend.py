@@ -13,7 +13,7 @@ from voxline.text.settings import FrontendKind, FrontendSettings
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 5
+REVISION = 6
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
