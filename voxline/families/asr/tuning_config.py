@@ -29,6 +29,10 @@ ENGLISH_TOKENS = 51_864
 COMMIT = "<commit>"
 """In place of the commit, where the Hub cannot be asked for it."""
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
+WHISPER_SIZES = {"tiny": (4, 384), "base": (6, 512), "small": (12, 768), "medium": (24, 1024), "large": (32, 1280)}
+"""Second part of a Whisper's name → blocks and units of its encoder."""
+WHISPER_RATES = {384: 1.5e-3, 512: 1.0e-3, 768: 5.0e-4, 1024: 2.5e-4, 1280: 1.75e-4}
+"""Units of a Whisper → the highest learning rate of its training (Radford et al. 2022, appendix F)."""
 MOST_WORDS = 100
 """Different words at most, of recordings of one word each, each of which is a class."""
 
@@ -84,15 +88,17 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
         how = f"its encoder, frozen, with a new output layer for {len(words):,} words, one a recording"
     elif kind == "whisper" and files.get("tokenizer", True):
         convert, written = _written(texts)
-        network = {"kind": "whisper", "head": "decoder"}
+        network = {"kind": "whisper", "head": "decoder", "training_silence": 1}
         prompt = _prompt(hub_config, model, texts, language)
         network |= {"prompt": prompt} if prompt else {}
-        train[-1] += "}, freeze: [encoder],"
+        frozen, rate, tuned = _upper_half(hub_config, model)
+        train[-1] += "},"
         train += [
+            f"freeze: [{', '.join(frozen)}], rates: {{decoder: 0.3}},",
             f"model: {flow_mapping(network)},",
-            f"epochs: {_epochs(texts, 16, 6, 120)}, batch_size: 16, learning_rate: 3.0e-6, warm_up_steps: 10",
+            f"epochs: {_epochs(texts, 16, 6, 120)}, batch_size: 16, learning_rate: {rate}, warm_up_steps: 10",
         ]
-        how = f"its decoder, which writes {written}"
+        how = f"{tuned}, which writes {written}"
     else:
         # Batches of a minute have about 15 utterances.
         convert = _words(texts)
@@ -158,6 +164,29 @@ def _find(parent: str) -> tuple[str, str, Mapping[str, Any], dict[str, bool], st
     architectures = model.config.get("architectures") or ["ForCTC"]
     files = {"head": str(architectures[0]).endswith("ForCTC")}
     return location, str(model.config["model_type"]), model.config, files, f"{model.label} (licence: {model.licence})"
+
+
+def _upper_half(hub_config: Mapping[str, Any], model: str) -> tuple[list[str], str, str]:
+    """The parts of a Whisper that are frozen, the learning rate, and what is tuned, in words.
+
+    A room and a microphone change what the upper blocks of the encoder hear, and its lower ones still fit; the decoder
+    alone learns the spelling of a corpus, and then its texts by heart. The rate is a 15th of the one that the model was
+    trained with.
+    """
+    size = model.rpartition("/")[2].removeprefix("whisper-").partition("@")[0].partition("-")[0].partition(".")[0]
+    blocks, units = WHISPER_SIZES.get(size, (0, 0))
+    if hub_config:
+        blocks = int(hub_config["encoder_layers"])
+        units = int(hub_config["d_model"])
+    nearest = min(WHISPER_RATES, key=lambda known: abs(known - units)) if units else max(WHISPER_RATES)
+    rate = f"{WHISPER_RATES[nearest] / 15:.1e}"
+
+    decoder = ["decoder/embedding", "decoder/positions"]
+    if blocks < 2:
+        return ["encoder", *decoder], rate, "its decoder"
+    lower = f"encoder/blocks/0-{blocks // 2 - 1}" if blocks > 3 else "encoder/blocks/0"
+    frozen = ["encoder/positions", "encoder/convolutions", lower, *decoder]
+    return frozen, rate, "the upper half of its encoder, and its decoder"
 
 
 def _require_kind(kind: str, name: str) -> None:
