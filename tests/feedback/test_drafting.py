@@ -19,7 +19,7 @@ from tests.feedback.judged_model import capture, push_judged, recordings, senten
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
-from voxline.data.drafts import AGREEMENT, CONFIDENCE, DRAFTED_BY
+from voxline.data.drafts import CONFIDENCE, DISAGREEMENT, DRAFTED_BY
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import PreconditionError, SettingsError, WorkError
 from voxline.feedback import drafting
@@ -74,7 +74,7 @@ def test_a_draft_is_kept_where_two_models_agree_and_marked(
     line = kept["bo/2"]
     assert (line.speaker, line.split, line.duration) == ("bo", "train", pytest.approx(0.3))
     assert line.extra[DRAFTED_BY] == counts.drafted_by
-    assert line.extra[AGREEMENT] == 0
+    assert line.extra[DISAGREEMENT] == 0
     heard = Recognizer(models[0]).recognize(calls / "bo" / "2.wav")
     assert line.extra[CONFIDENCE] == pytest.approx(heard.confidence, abs=1e-3)
     assert Path(line.audio_filepath).read_bytes() == (calls / "bo" / "2.wav").read_bytes()
@@ -98,7 +98,7 @@ def test_other_bounds_hear_nothing_again(calls: Path, models: tuple[Path, Path],
     draft(calls, models, tmp_path / "drafts")
     looser = draft(calls, models, tmp_path / "drafts", max_wer=0.5)
     assert (looser.drafts, looser.rejects, looser.new) == (4, 1, 0)
-    assert {line.id: line.extra[AGREEMENT] for line in read_manifest(tmp_path / "drafts")}["bo/0"] == 0.5
+    assert {line.id: line.extra[DISAGREEMENT] for line in read_manifest(tmp_path / "drafts")}["bo/0"] == 0.5
 
     # What is not kept any more is gone, and again with its reason.
     strict = draft(calls, models, tmp_path / "drafts", min_confidence=0.99)

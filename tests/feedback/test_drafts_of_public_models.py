@@ -19,7 +19,7 @@ from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.components.train.step import run as train
 from voxline.data.dataset import Dataset
-from voxline.data.drafts import AGREEMENT, DRAFTED_BY
+from voxline.data.drafts import DISAGREEMENT, DRAFTED_BY
 from voxline.data.manifest import read_manifest, read_rejects, write_manifest
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
@@ -85,7 +85,7 @@ def test_drafts_are_what_the_public_model_writes(calls: Path, registry: Path, tm
     followed = Recognizer(model, beams=4)
     for line in read_manifest(tmp_path / "beams"):
         same = line.text.casefold() == followed.transcribe(calls / f"{line.id}.wav").casefold()
-        assert not same or line.extra[AGREEMENT] == 0
+        assert not same or line.extra[DISAGREEMENT] == 0
 
     # Two random models hear nothing alike.
     label(calls, registry, tmp_path / "two", "--second", f"{registry}/other")

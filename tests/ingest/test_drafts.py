@@ -34,7 +34,7 @@ from voxline.registry.training_data import TRAINED_ON, read_training_data, train
 from voxline.store.files import read_json
 
 MODEL = "asr@3 (4f1c09aa2be0)"
-MARK = {DRAFTED_BY: MODEL, "draft_agreement": 0.0, "draft_confidence": 0.9}
+MARK = {DRAFTED_BY: MODEL, "draft_disagreement": 0.0, "draft_confidence": 0.9}
 BY_SPEAKER = {"by": "speaker", "test_speakers": ["dee"], "dev_by": "utterance", "dev": 0.1}
 
 

@@ -1,9 +1,9 @@
 """Drafts: transcripts that a model wrote of recordings without one, as the rows of a corpus are marked.
 
 Further keys of a manifest's line and of a dataset's row (pseudo-labels; Lee 2013, Xie et al. 2020, arXiv 1911.04252):
-  drafted_by         "asr@3 (4f1c09aa2be0)", the model and the beginning of its digest
-  draft_agreement    word error rate between the draft and the second one of the same audio, 0 to 1
-  draft_confidence   of the draft, 0 to 1
+  drafted_by           "asr@3 (4f1c09aa2be0)", the model and the beginning of its digest
+  draft_disagreement   word error rate between the draft and the second one of the same audio, 0 to 1
+  draft_confidence     of the draft, 0 to 1
 
 A draft is trained on, with a weight below 1. It is never in dev or test: a model would be judged by the errors of
 another one.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DRAFTED_BY = "drafted_by"
 """The key that makes a draft of a line."""
-AGREEMENT = "draft_agreement"
+DISAGREEMENT = "draft_disagreement"
 CONFIDENCE = "draft_confidence"
 PSEUDO = "pseudo"
 """Name of the corpus of drafts (`corpus.pseudo`), which is in front of their ids."""

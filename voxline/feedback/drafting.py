@@ -30,8 +30,8 @@ import numpy as np
 
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
 from voxline.data.drafts import (
-    AGREEMENT,
     CONFIDENCE,
+    DISAGREEMENT,
     DRAFTED_BY,
     DRAFTS_FOLDER,
     DRAFTS_SETTINGS,
@@ -69,7 +69,7 @@ MOST_NOISE_DB = 100.0
 BEAMS = 4
 """Texts that a decoder follows where the other decoding is greedy."""
 _CLIP = re.compile(rf"{ID_PREFIX}[0-9a-f]+")
-_NOT_KEPT = ("hypothesis", "doubt", "corpus", "measured", "audio_hash", "split", DRAFTED_BY, AGREEMENT, CONFIDENCE)
+_NOT_KEPT = ("hypothesis", "doubt", "corpus", "measured", "audio_hash", "split", DRAFTED_BY, DISAGREEMENT, CONFIDENCE)
 """Keys of a line that are of another text or file, or that the merge of corpora sets."""
 
 
@@ -447,7 +447,7 @@ def _line(recording: _Recording, keys: dict[str, str]) -> dict[str, Any]:
 def _compare(draft: "Transcript", other: "Transcript") -> dict[str, Any]:
     confidence = None if draft.confidence is None else round(float(draft.confidence), 4)
     values = {"draft": draft.text, "second": other.text, "confidence": confidence, "seconds": draft.seconds}
-    return {**values, "agreement": round(word_error_rate_between(draft.text, other.text), 4), "note": draft.note}
+    return {**values, "disagreement": round(word_error_rate_between(draft.text, other.text), 4), "note": draft.note}
 
 
 def word_error_rate_between(first: str, second: str) -> float:
@@ -510,7 +510,7 @@ def _write(
             continue
         name = _link(recording, corpus / AUDIO_FOLDER)
         audio.add(name)
-        marks = {DRAFTED_BY: first, AGREEMENT: hearing["agreement"], CONFIDENCE: hearing["confidence"]}
+        marks = {DRAFTED_BY: first, DISAGREEMENT: hearing["disagreement"], CONFIDENCE: hearing["confidence"]}
         path = str((corpus / AUDIO_FOLDER / name).absolute())
         duration = recording.duration or hearing["seconds"]
         lines.append(
@@ -555,8 +555,8 @@ def _judge(id: str, hearing: dict[str, Any], settings: DraftSettings) -> Reject 
         return Reject(
             id, Reason.NOTHING_HEARD, hearing["note"] or f"an empty draft; the second is {hearing['second']!r}"
         )
-    if hearing["agreement"] > settings.max_wer:
-        differ = f"{hearing['draft']!r} and {hearing['second']!r}: {hearing['agreement']:.0%} of the words differ"
+    if hearing["disagreement"] > settings.max_wer:
+        differ = f"{hearing['draft']!r} and {hearing['second']!r}: {hearing['disagreement']:.0%} of the words differ"
         return Reject(id, Reason.DISAGREEMENT, f"{differ}, at most {settings.max_wer:.0%} are accepted")
     if (hearing["confidence"] or 0.0) < settings.min_confidence:
         confidence = f"{hearing['draft']!r} with a confidence of {hearing['confidence'] or 0.0:.2f}"

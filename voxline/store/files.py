@@ -118,10 +118,8 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         unfinished.mkdir(parents=True)
         yield unfinished
 
-        # Each file, then the folder's own entries, then the rename, then the entry in the parent.
-        for path in unfinished.rglob("*"):
-            fsync_path(path)
-        fsync_path(unfinished)
+        # What is in the folder, then the rename, then the entry in the parent.
+        _fsync_folder(unfinished)
         if folder.exists():
             remove_folder(folder)
         os.replace(unfinished, folder)
@@ -157,9 +155,7 @@ def new_folder(folder: Path, option: str) -> Iterator[Path]:
             unfinished.mkdir(parents=True)
             yield unfinished
 
-            for path in unfinished.rglob("*"):
-                fsync_path(path)
-            fsync_path(unfinished)
+            _fsync_folder(unfinished)
             try:
                 unfinished.rename(folder.absolute())  # takes the place of an empty folder alone
             except OSError as error:
@@ -170,6 +166,13 @@ def new_folder(folder: Path, option: str) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
+
+
+def _fsync_folder(folder: Path) -> None:
+    """Each file, then the folder's own entries."""
+    for path in folder.rglob("*"):
+        fsync_path(path)
+    fsync_path(folder)
 
 
 def remove_folder(folder: Path) -> None:
