@@ -10,8 +10,14 @@ from voxline.text.settings import LanguageTextSettings
 class NgramSettings(LanguageTextSettings):
     """An n-gram model, and the text that it is made of."""
 
-    NOT_IN_KEY = frozenset({"text"})  # the hashes of the files are in the key
+    NOT_IN_KEY = frozenset({"text", "arpa"})  # the hashes of the files are in the key
 
+    arpa: str = pydantic.Field(
+        "",
+        description="an n-gram model that is there already, as SRILM and KenLM write it (ARPA, unpacked where its name "
+        "ends in .gz), by path or bucket URI, in place of one of text and transcripts. Its words are spelled as "
+        "the transcripts are, and whether it knows sentences of dev and test cannot be seen",
+    )
     transcripts: bool = pydantic.Field(True, description="the transcripts of train are text too")
     order: int = pydantic.Field(3, ge=1, le=6, description="words in the longest n-gram")
     prune: list[int] = pydantic.Field(
@@ -61,8 +67,10 @@ class LanguageSettings(NgramSettings):
 
     @pydantic.model_validator(mode="after")
     def _has_text(self) -> Self:
-        if self.kind != "none" and not self.text and not self.transcripts:
+        if self.kind != "none" and not self.arpa and not self.text and not self.transcripts:
             raise ValueError("a language model needs text: name files in `text`, or leave `transcripts` true")
+        if self.arpa and self.text:
+            raise ValueError("arpa names a model that is there, and text what one is made of: leave out one of them")
         return self
 
     def text_settings(self) -> LanguageTextSettings:

@@ -7,6 +7,7 @@ files, and `language_model/` with them.
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from voxline.components.language.settings import LanguageSettings
 from voxline.data.drafts import is_draft
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.data.recordings import refuse_changed_audio
+from voxline.errors import WorkError
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import (
     CURVES_FILE,
@@ -43,11 +45,13 @@ UNTUNED = (1.0, 1.0)
 MIN_UNSEEN = 20
 """With as many sentences of dev that train lacks, only these tune the weights: the model knows the others by heart."""
 TUNING_WIDTH = 16
+MANY_UNKNOWN = 0.05
+"""Share of the words of train that a model by `arpa` lacks, above which it is warned of."""
 
 
 @local_inputs("model", "manifest", without=TRAINING_FOLDERS)
 def run(model: Path | str, manifest: Path | str, store: Path | str, settings: LanguageSettings) -> StepOutput:
-    """Trains a language model on text, tunes it on dev, and puts it beside the model.
+    """Trains a language model on text, or reads one, tunes it on dev, and puts it beside the model.
 
     Args:
       model: train's folder, or an exported model of the family asr.
@@ -67,7 +71,7 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
     if info.kind == ATTENTION:
         raise needs_ctc(folder, "a language model")
     splits = _read_splits(Path(manifest))
-    ngrams = _make_ngrams(splits, store, settings)
+    ngrams = _take_over_arpa(splits, store, settings) if settings.arpa else _make_ngrams(splits, store, settings)
     dev = _choose_dev(splits, settings)
     inputs = {"model": model_digest(folder), "ngrams": ngrams.key, "dev": fingerprint_utterances(dev)}
 
@@ -164,6 +168,43 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     return output
 
 
+def _take_over_arpa(splits: dict[str, list[Utterance]], store: Path | str, settings: LanguageSettings) -> StepOutput:
+    """The n-grams of an ARPA file."""
+    from voxline.data.language_text import ARPA, local_file
+    from voxline.inference.ngram import NgramModel
+    from voxline.text.alphabet import split_words
+
+    file = local_file("language.arpa", settings.arpa, ARPA)
+    with cached_step(store, NGRAMS, settings.ngram_settings(), {"arpa": hash_file(file)}, revision=REVISION) as output:
+        if not output.reused:
+            model = NgramModel.read_arpa(file)
+            model.save(output.folder / NGRAMS_FILE)
+            model.write_arpa(output.folder / ARPA_FILE)
+            output.outputs = {"ngrams": NGRAMS_FILE, "arpa": ARPA_FILE}
+            output.counts = {
+                "vocabulary": len(model.vocabulary),
+                **{f"{order}-grams": count for order, count in enumerate(model.counts, 1)},
+            }
+
+    # Models of other people are often in capitals, and their words may be another corpus's.
+    known = NgramModel.load(output.path("ngrams")).word_ids
+    words = [word for utterance in splits["train"] for word in split_words(utterance.text)]
+    unknown = Counter(word for word in words if word not in known)
+    missing = unknown.total() / max(len(words), 1)
+    examples = ", ".join(word for word, _ in unknown.most_common(5))
+    if words and missing == 1:
+        raise WorkError(
+            f"language.arpa: {settings.arpa}: it knows no word of the transcripts of train, such as {examples}; give a "
+            "model whose words are spelled as they are"
+        )
+    if missing > MANY_UNKNOWN:
+        print_status(
+            f"language: warning: {missing:.0%} of the words of train are unknown to {file.name}, such as {examples}: "
+            "none of them can be recognized unless language.open_vocabulary is true"
+        )
+    return output
+
+
 def _write_model(
     source: Path,
     folder: Path,
@@ -207,7 +248,12 @@ def _write_model(
         "order": model.order,
         "ngrams": model.counts,
         "vocabulary": len(model.vocabulary),
-        "text": {"key": ngrams.key, "files": len(settings.text), "transcripts": settings.transcripts, **ngrams.counts},
+        "text": {
+            "key": ngrams.key,
+            "files": len(settings.text),
+            "transcripts": settings.transcripts and not settings.arpa,
+            **ngrams.counts,
+        },
         "tuned_on": tuned,
     }
     write_language_model(target, model, description)

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import pydantic
 import pytest
 
 from tests.store.test_step_cache import flip
@@ -205,6 +207,39 @@ def test_text_that_cannot_be_read_is_named(
             language(make_asr_model(), corpus, store, SETTINGS.model_copy(update={"text": [str(tmp_path / name)]}))
 
 
+def test_a_model_that_is_there_takes_the_place_of_text(
+    corpus: Path,
+    store: Path,
+    made: StepOutput,
+    make_asr_model: MakeAsrModel,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arpa = tmp_path / "words.arpa.gz"
+    arpa.write_bytes(made.path("arpa").read_bytes())
+    settings = SETTINGS.model_copy(update={"arpa": str(arpa)})
+    output = language(make_asr_model(WRONG), corpus, store, settings)
+    assert output.key != made.key
+    assert output.path("arpa").read_bytes() == arpa.read_bytes()
+    assert output.metrics == made.metrics
+    assert "warning" not in capsys.readouterr().out
+
+    # Another model under the same name is another key.
+    text = gzip.decompress(arpa.read_bytes()).decode()
+    arpa.write_bytes(gzip.compress(text.replace("two", "too").encode()))
+    assert language(make_asr_model(WRONG), corpus, store, settings).key != output.key
+    assert "20% of the words of train are unknown to words.arpa.gz, such as two" in capsys.readouterr().out
+
+    arpa.write_bytes(gzip.compress(re.sub("one|two|six", lambda word: word[0].upper(), text).encode()))
+    with pytest.raises(WorkError, match=r"language\.arpa: .*knows no word of the transcripts of train, such as one"):
+        language(make_asr_model(WRONG), corpus, store, settings)
+    absent = SETTINGS.model_copy(update={"arpa": str(tmp_path / "absent.arpa")})
+    with pytest.raises(WorkError, match=r"language\.arpa: .*absent\.arpa: it does not exist"):
+        language(make_asr_model(WRONG), corpus, store, absent)
+    with pytest.raises(pydantic.ValidationError, match="arpa names a model that is there"):
+        LanguageSettings(kind="ngram", arpa="a.arpa", text=["b.txt"])
+
+
 def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path: Path) -> None:
     """A run refuses a file that is absent; train refuses what the step language would, and has the same key."""
     from voxline.families.asr.task import AsrTask
@@ -215,6 +250,10 @@ def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path
     config = load_config(tmp_path / "asr.yaml", given)
     with pytest.raises(SettingsError, match=r"language\.text: .*more é\.txt: it does not exist"):
         config.check_inputs()
+    with pytest.raises(SettingsError, match=rf"language\.arpa: {tmp_path}/words\.arpa: it does not exist"):
+        load_config(
+            tmp_path / "asr.yaml", ["language.kind=ngram", f"language.arpa={tmp_path}/words.arpa"]
+        ).check_inputs()
     text.write_text("two two one six\n", encoding="utf-8")
     config.check_inputs()
     settings = config.section("train")

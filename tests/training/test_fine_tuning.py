@@ -256,7 +256,7 @@ def low_rank_losses(module: TrainModule, batch: Batch) -> tuple[Any, Any]:
 
 def test_low_rank_kernels_learn_as_if_they_were_computed_from_their_factors(few: Dataset) -> None:
     """Against automatic differentiation of the factors, and Adam in numpy."""
-    settings = tuned(TWO_BLOCKS, lora=LORA, weight_decay=0.0, clip_norm=1e9)
+    settings = tuned(TWO_BLOCKS, lora=LORA, weight_decay=0.0, clip_norm=1e9, epsilon=1e-3)
     module = AsrTrainModule(settings, few, ONE_DEVICE)
     before = named_weights(module)
     kernels = {"blocks/0/query_key_value/kernel", "blocks/1/query_key_value/kernel", "blocks/1/convolution/kernel"}
@@ -275,7 +275,7 @@ def test_low_rank_kernels_learn_as_if_they_were_computed_from_their_factors(few:
             squares[index] = settings.beta_2 * squares[index] + (1 - settings.beta_2) * gradient**2
             mean = means[index] / (1 - settings.beta_1 ** (step + 1))
             square = squares[index] / (1 - settings.beta_2 ** (step + 1))
-            expected = factors[index] - 0.01 * mean / (np.sqrt(square) + 1e-7)
+            expected = factors[index] - 0.01 * mean / (np.sqrt(square) + 1e-3)
             far = np.sqrt(square) > 1e-5  # Adam divides by the gradient: a tiny one is rounding
             assert_close(np.asarray(part.factors)[far], expected[far], relative_to_peak=1e-4)
     assert changed(before, named_weights(module)) == kernels | {"classifier/kernel", "classifier/bias"}

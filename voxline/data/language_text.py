@@ -52,15 +52,19 @@ def check_language_text(settings: LanguageTextSettings, texts: Iterable[tuple[st
         text.refuse_held_out()
 
 
-def check_text_exists(settings: LanguageTextSettings) -> None:
-    """Raises: SettingsError: a text file does not exist; nothing is downloaded."""
-    for uri in settings.text:
+def check_text_exists(settings: LanguageTextSettings, arpa: str = "") -> None:
+    """Raises: SettingsError: a text file, or the ARPA file, does not exist; nothing is downloaded."""
+    locations = [("language.text", uri, _LINES) for uri in settings.text]
+    locations += [("language.arpa", arpa, ARPA)] if arpa else []
+    for key, uri, expected in locations:
         folder, name = _split(uri)
         if open_store(folder).stat(name) is None:
-            raise SettingsError(_ABSENT.format(uri))
+            raise SettingsError(_ABSENT.format(key, uri, expected))
 
 
-_ABSENT = "language.text: {}: it does not exist; give text files, one sentence a line"
+_ABSENT = "{}: {}: it does not exist; give {}"
+_LINES = "text files, one sentence a line"
+ARPA = "an n-gram model as SRILM and KenLM write it"
 
 
 class LanguageText:
@@ -76,7 +80,7 @@ class LanguageText:
     """
 
     def __init__(self, settings: LanguageTextSettings, held_out: set[Words]) -> None:
-        self.files = [_local_file(uri) for uri in settings.text]
+        self.files = [local_file("language.text", uri, _LINES) for uri in settings.text]
         self._settings = settings
 
         # Short sentences such as "yes" occur in any text; to drop them would drop good lines.
@@ -140,7 +144,15 @@ def _split(uri: str) -> tuple[str, str]:
     return (folder or slash or "."), name
 
 
-def _local_file(uri: str) -> Path:
+def local_file(key: str, uri: str, expected: str) -> Path:
+    """A file on this machine, downloaded if it is in a bucket.
+
+    Args:
+      key: of the config, and what is expected there, for messages.
+
+    Raises:
+      WorkError: it does not exist.
+    """
     folder, name = _split(uri)
     store = open_store(folder)
     try:
@@ -149,9 +161,9 @@ def _local_file(uri: str) -> Path:
     except TransientError:
         raise
     except WorkError as error:
-        raise WorkError(f"{_ABSENT.format(uri)} ({error})") from error
+        raise WorkError(f"{_ABSENT.format(key, uri, expected)} ({error})") from error
     if not (file := store.local_path(name)).is_file():
-        raise WorkError(_ABSENT.format(uri))
+        raise WorkError(_ABSENT.format(key, uri, expected))
     return file
 
 

@@ -14,8 +14,6 @@ import tensorflow as tf
 from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
 
-EPSILON = 1e-7
-
 
 class AdamW:
     """The moments of variables, and the update. Create it inside `strategy.scope()`.
@@ -107,7 +105,7 @@ class AdamW:
             "beta1_power": powers[0],
             "beta2_power": powers[1],
             # The kernel adds it before the bias is corrected, the paper after.
-            "epsilon": EPSILON * tf.sqrt(1 - powers[1]),
+            "epsilon": settings.epsilon * tf.sqrt(1 - powers[1]),
             "lr": tf.where(accept, rate, 0.0),
         }
 

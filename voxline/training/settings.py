@@ -209,6 +209,12 @@ class TrainSettings(Settings):
     weight_decay: float = pydantic.Field(1e-3, ge=0, le=1, description="decoupled weight decay of kernels (AdamW)")
     beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay rate of the first moment")
     beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay rate of the second moment")
+    epsilon: float = pydantic.Field(
+        1e-7,
+        gt=0,
+        le=1,
+        description="AdamW: added to the root of the second moment; Tacotron 2 has 1e-6, PyTorch 1e-8",
+    )
     clip_norm: float = pydantic.Field(5.0, gt=0, description="global norm at which gradients are clipped")
     freeze: list[Part] = pydantic.Field(
         [],

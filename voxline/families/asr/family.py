@@ -94,7 +94,8 @@ class AsrFamily(Family):
     def check_inputs(self, config: Any) -> None:
         from voxline.data.language_text import check_text_exists
 
-        check_text_exists(config.language.text_settings())
+        arpa = config.language.arpa if config.language.kind != "none" else ""
+        check_text_exists(config.language.text_settings(), arpa)
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         judge = config.evaluate.text_judge
