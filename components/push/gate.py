@@ -16,7 +16,7 @@ from voxline.data.drafts import describe_drafts
 from voxline.errors import SettingsError
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.streaming_graph import STREAM_FILE
-from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggregate
+from voxline.metrics.bootstrap import MIN_UNITS, Bootstrap, Comparison, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import (
     ONNX_WER,
@@ -28,6 +28,7 @@ from voxline.metrics.evaluation import (
     UtteranceResult,
     group_by_slice,
 )
+from voxline.metrics.paired import FEW_DIFFERENCES, PairedCounts
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.parents import ancestors_of
 
@@ -443,7 +444,9 @@ def _check_metric(
 
     before = _value(results, opponent.metrics, metric)
     margin = opponent.margins * settings.margin(metric.name, before)
-    passed = compared.highest <= margin
+    counts = _count_differences(results, opponent.metrics, metric, compared)
+    highest = compared.highest if counts is None else counts.highest(bootstrap.confidence)
+    passed = highest <= margin
 
     # Differences count up in the direction of worse; people read them in the direction of the metric.
     bound = "at most" if metric.sign > 0 else "at least"
@@ -452,15 +455,60 @@ def _check_metric(
     where = f" on {opponent.where} ({len(results):,} utterances)," if opponent.where else ""
     detail = (
         f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against "
-        f"{version} ({metric.format(before)}), with {100 * settings.confidence:g}% confidence {bound} "
-        f"{metric.format_difference(metric.sign * compared.highest)}; "
+        f"{version} ({metric.format(before)}), with {100 * bootstrap.confidence:.4g}% confidence {bound} "
+        f"{metric.format_difference(metric.sign * highest)}; "
         f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"
     )
     if not passed and compared.difference <= margin:
-        detail += "; it may be as good, and the test split is too small to show it: add test utterances"
+        needed = _utterances_needed(compared, counts, highest, margin, bootstrap.confidence)
+        detail += "; it may be as good, and the test split is too small to show it"
+        wider = highest / opponent.margins if compared.interval.units >= MIN_UNITS else math.inf
+        detail += _describe_need(metric, needed, wider)
     # JSON has no infinity, which is the bound of too few utterances.
-    highest = compared.highest if math.isfinite(compared.highest) else None
-    return GateCheck(title, passed, detail, highest, margin)
+    measured = highest if math.isfinite(highest) else None
+    return GateCheck(title, passed, detail, measured, margin)
+
+
+def _count_differences(
+    results: Sequence[UtteranceResult], other: OtherMetrics, metric: Metric, compared: Comparison
+) -> PairedCounts | None:
+    """The counts of an exact test; None where resampling tells more: of a mean, of many differences, of no units."""
+    if metric.kind != "rate" or not math.isfinite(compared.highest) or compared.interval.units < MIN_UNITS:
+        return None
+    speakers = [result.speaker for result in results] if compared.interval.over == "speakers" else None
+    values = [result.metrics[metric.name] for result in results]
+    others = [other[result.id][metric.name] for result in results]
+    counts = PairedCounts.of(values, others, speakers) if metric.sign > 0 else PairedCounts.of(others, values, speakers)
+    return counts if counts.differing < FEW_DIFFERENCES else None
+
+
+def _utterances_needed(
+    compared: Comparison, counts: PairedCounts | None, highest: float, margin: float, confidence: float
+) -> int | None:
+    """About how many utterances would show that a model is within the margin; None if that is not known."""
+    if counts is not None:
+        return counts.utterances_needed(margin, confidence)
+    if not math.isfinite(highest) or compared.difference >= margin or compared.interval.over == "speakers":
+        return None
+
+    # The distance of the bound falls with the root of the number.
+    factor = ((highest - compared.difference) / (margin - compared.difference)) ** 2
+    return math.ceil(factor * compared.interval.units)
+
+
+def _describe_need(metric: Metric, utterances: int | None, margin: float) -> str:
+    """Names what would show it.
+
+    Args:
+      utterances: a number of them that would; None: not known.
+      margin: one that would; infinite: none.
+    """
+    if not math.isfinite(margin):
+        return f": fewer than {MIN_UNITS} utterances show nothing; add test utterances"
+    digits = 3 if metric.unit == "%" else 2
+    wider = math.ceil(margin * 10**digits) / 10**digits
+    enough = f"about {utterances:,} test utterances like these" if utterances else "more test utterances"
+    return f": {enough} would, or max_regression.{metric.name}: {wider:g}"
 
 
 def check_slice_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:

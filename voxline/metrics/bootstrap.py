@@ -9,6 +9,7 @@ speaker's utterances are correlated, and resampling them separately would give t
 import dataclasses
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 MIN_UNITS = 5
 """With fewer utterances (or speakers) than this a bootstrap tells nothing; the interval is the widest possible."""
+
+RESAMPLES_IN_TAIL = 20
+"""With fewer resamples than this beyond a bound, their order says little about it."""
 
 MetricKind = Literal["rate", "mean"]
 """rate: a count of events over a count of chances. mean: any numbers, each with weight 1 (0: not measured)."""
@@ -187,6 +191,12 @@ class Bootstrap:
         difference = challenger_pair - other
         tail = (1 - self.confidence) / 2
         low, high, lowest, highest = np.quantile(difference, [tail, 1 - tail, 1 - self.confidence, self.confidence])
+
+        # A tail that few resamples are in is taken from their standard deviation, unless the few are further out.
+        if (1 - self.confidence) * self.samples < RESAMPLES_IN_TAIL:
+            distance = NormalDist().inv_cdf(self.confidence) * float(difference.std())
+            lowest = min(lowest, point - distance)
+            highest = max(highest, point + distance)
 
         # Every resample would say "not worse", however few words there are: add what that many words cannot exclude.
         if kind == "rate" and not (units[:, 0] > units[:, 2]).any():
