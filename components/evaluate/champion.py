@@ -9,7 +9,7 @@ from typing import Any, Literal
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_info, require_family
 from voxline.metrics.evaluation import Evaluation, RegisteredModel, Values
-from voxline.registry.anchor import current_anchor
+from voxline.registry.anchor import current_anchor, erased_in, last_without_erased
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.store.versioned_json import to_json_values
 
@@ -95,13 +95,20 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
         return None
     if registry.event(in_service).digest == digest:
         return _compared_before(registry, in_service, "anchor")
-    version = current_anchor(registry) if anchor == "best" else int(anchor)
+    version = _best_or_clean(registry, in_service) if anchor == "best" else int(anchor)
     if version is None:
         return None
     if version not in registry.existing():
         existing = ", ".join(map(str, registry.versions()))
         raise SettingsError(f"evaluate: 'anchor' is {anchor!r}; {registry.uri} has the versions {existing}")
     return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))
+
+
+def _best_or_clean(registry: Registry, in_service: int) -> int | None:
+    """The anchor; after an erasure the version that did not know the speaker, which a clean model is judged by."""
+    if erased_in(registry, in_service) and (clean := last_without_erased(registry)) is not None:
+        return clean
+    return current_anchor(registry)
 
 
 def stored_results(

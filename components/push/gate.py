@@ -28,7 +28,7 @@ from voxline.metrics.evaluation import (
     UtteranceResult,
     group_by_slice,
 )
-from voxline.metrics.paired import FEW_DIFFERENCES, PairedCounts
+from voxline.metrics.paired import FEW_DIFFERENCES, PairedCounts, look_confidence
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.parents import ancestors_of
 
@@ -55,6 +55,7 @@ class Opponent:
       margins: how many times the margins of the settings are accepted.
       where: what they are compared on, if it is not the test split of the evaluation.
       name: as messages name it; empty: by its version.
+      look: the number of the comparison among those with the model in service, which share one error; 0: of its own.
     """
 
     role: str
@@ -63,6 +64,11 @@ class Opponent:
     margins: float = 1.0
     where: str = ""
     name: str = ""
+    look: int = 0
+
+    def confidence(self, settings: PushSettings) -> float:
+        """What the comparison needs."""
+        return look_confidence(settings.confidence, self.look) if self.look else settings.confidence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,13 +282,38 @@ def _check_integers(evaluation: Evaluation, settings: PushSettings, bits: int) -
 
 
 def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
-    """Checks that no metric is worse than in the other version by more than its margin, with the set confidence."""
-    bootstrap = evaluation.bootstrap(settings.confidence)
+    """Checks that no metric is worse than in the other version by more than its margin, with the needed confidence."""
+    bootstrap = evaluation.bootstrap(opponent.confidence(settings))
     values = {name: evaluation.value(name) for name in settings.compared_metrics()}
     return [
         _check_metric(evaluation.results, value, opponent, CATALOG[name], bootstrap, settings)
         for name, value in values.items()
     ]
+
+
+def check_as_measured(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
+    """Checks that no metric was measured worse than in the other version by more than its margin.
+
+    A model that must go, since it knows an erased speaker, need not be shown to be no better than its successor.
+    """
+    bootstrap = evaluation.bootstrap(settings.confidence)
+    checks = []
+    for name in settings.compared_metrics():
+        metric = CATALOG[name]
+        title = f"{metric.title}, against {opponent.role}, as measured"
+        if evaluation.value(name) is None:
+            checks.append(GateCheck(title, None, f"{metric.title}: not measured, so it is not compared"))
+            continue
+        difference = _compare(evaluation.results, opponent.metrics, metric, bootstrap).difference
+        before = _value(evaluation.results, opponent.metrics, metric)
+        margin = settings.margin(metric.name, before)
+        detail = (
+            f"{metric.title} {metric.format_difference(metric.sign * difference)} against version {opponent.version} "
+            f"({metric.format(before)}), as measured; {metric.format_difference(metric.sign * margin)} is accepted: "
+            f"{settings.describe_margin(metric.name)}"
+        )
+        checks.append(GateCheck(title, difference <= margin, detail, difference, margin))
+    return checks
 
 
 def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
@@ -453,9 +484,10 @@ def _check_metric(
     times = f"{opponent.margins:g} times " if opponent.margins != 1 else ""
     setting = settings.describe_margin(metric.name)
     where = f" on {opponent.where} ({len(results):,} utterances)," if opponent.where else ""
+    look = f" (comparison {opponent.look} with what is in service)" if opponent.look > 1 else ""
     detail = (
         f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against "
-        f"{version} ({metric.format(before)}), with {100 * bootstrap.confidence:.4g}% confidence {bound} "
+        f"{version} ({metric.format(before)}), with {100 * bootstrap.confidence:.4g}% confidence{look} {bound} "
         f"{metric.format_difference(metric.sign * highest)}; "
         f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"
     )

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ from voxline.metrics.evaluation import (
     Evaluation,
 )
 from voxline.progress import print_status
-from voxline.registry.anchor import best_version
+from voxline.registry.anchor import best_version, erased_in, last_without_erased
 from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
+from voxline.registry.looks import count_look
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
-from voxline.registry.training_data import TRAINED_ON
+from voxline.registry.training_data import TRAINED_ON, erased_utterances
 from voxline.store.bucket_cache import local_path
 from voxline.store.files import explain_disk_errors, write_json, write_text
 from voxline.store.hashing import hash_value
@@ -133,9 +134,15 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
             return publication.record(verdict)
         in_service = models.in_service()
         champion = _find_champion(measured, models, in_service)
+        replaces_erased = champion is not None and _is_clean_successor(models, champion.version, source)
+        if champion is not None and not replaces_erased:
+            champion = _counted(measured, models, champion, checks)
         anchor = _find_anchor(measured, champion, settings)
-        checks += _compare_with_service(measured, models, in_service, champion, settings)
-        checks += _compare_with_anchor(measured, models, champion, anchor, settings)
+        if champion is not None and replaces_erased:
+            checks += _compare_after_erasure(measured, models, champion, anchor, settings)
+        else:
+            checks += _compare_with_service(measured, models, in_service, champion, settings)
+            checks += _compare_with_anchor(measured, models, champion, anchor, settings)
         rolled_back = models.history().rolled_back.get(measured.digest)
         if rolled_back is not None and not settings.allow_rolled_back:
             detail = f"this model was rolled back as version {rolled_back}; push.allow_rolled_back accepts it"
@@ -145,9 +152,11 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
             reasons += gate.blame_drafts(measured, checks)
+            reasons = [*_erased_in_service(models), *reasons]
             return publication.record(Verdict(False, None, None, in_service, reasons, checks))
 
-        successors = _anchor_of_successors(measured, models, champion, anchor, settings)
+        # A version that knows an erased speaker is no measure for those that follow.
+        successors = None if replaces_erased else _anchor_of_successors(measured, models, champion, anchor, settings)
         details = {"metrics": measured.values(), "anchor": successors, "alias": settings.promote}
 
         # When `publishing` ends and moves the alias, the version is complete, and the store has verdict and report.
@@ -169,9 +178,67 @@ def _already_there(models: Registry, digest: str, settings: PushSettings) -> Ver
     waiting = models.candidate() if settings.promote == CANDIDATE else None
     for version, where in ((in_service, "in service"), (waiting, "the candidate")):
         if version is not None and models.event(version).digest == digest and models.is_intact(version):
-            reasons = [f"already {where} as version {version}"]
+            reasons = [*_erased_in_service(models), f"already {where} as version {version}"]
             return Verdict(False, version, f"{models.uri}/{version}", in_service, reasons, [])
     return None
+
+
+def _counted(measured: Evaluation, models: Registry, champion: Opponent, checks: Sequence[GateCheck]) -> Opponent:
+    """The model in service, with the number of this comparison.
+
+    Args:
+      checks: that were made already. A model that has failed one cannot be accepted by luck, and uses up nothing.
+    """
+    passed = not any(check.passed is False for check in checks)
+    service = models.event(champion.version).digest
+    look = count_look(models, service, measured.digest, measured.test_fingerprint, record=passed)
+    return dataclasses.replace(champion, look=look)
+
+
+def _is_clean_successor(models: Registry, in_service: int, source: Path) -> bool:
+    """Whether a model knows no erased speaker, in contrast to the one that it would replace."""
+    if not erased_in(models, in_service):
+        return False
+    file = source / TRAINED_ON
+    return erased_utterances(file.read_bytes() if file.is_file() else None, str(file)) == 0
+
+
+def _compare_after_erasure(
+    measured: Evaluation, models: Registry, champion: Opponent, anchor: Opponent | None, settings: PushSettings
+) -> list[GateCheck]:
+    """Compares a model with the last version that did not know the erased speaker; without one, with what it replaces.
+
+    What knows an erased speaker has to go, so the burden of proof is turned: the measured difference decides.
+    """
+    reference = champion
+    if anchor is not None and erased_in(models, anchor.version) == 0:
+        role = f"version {anchor.version}, which did not know the erased speaker"
+        reference = dataclasses.replace(anchor, role=role)
+    detail = (
+        f"version {champion.version} was trained on {erased_in(models, champion.version):,} utterances that were "
+        "erased since; a model without them replaces it if no metric was measured worse than in version "
+        f"{reference.version} by more than the margin"
+    )
+    checks = [GateCheck("after an erasure", None, detail)]
+    return checks + gate.check_as_measured(measured, reference, settings)
+
+
+def _erased_in_service(models: Registry) -> list[str]:
+    """Says that what goes on serving knows an erased speaker, and what to do; [] if it does not."""
+    in_service = models.in_service()
+    if in_service is None or not (count := erased_in(models, in_service)):
+        return []
+    clean = last_without_erased(models)
+    root, _, name = models.uri.rpartition("/")
+    remedy = "train again without the speaker"
+    if clean is not None:
+        remedy += f", or go back to version {clean} (voxline models rollback {name} --to {clean} --registry {root})"
+    told = (
+        f"version {in_service}, still in production, was trained on {count:,} utterances of a speaker who was erased "
+        f"since; {remedy}"
+    )
+    print_status(f"push: warning: {told}")
+    return [told]
 
 
 def _compare_with_service(
@@ -239,7 +306,8 @@ def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: Push
 
     if len(metrics) < len(measured.results):
         return None
-    return Opponent("the anchor", evaluated.version, metrics, settings.anchor_margins)
+    look = champion.look if champion is not None else 0
+    return Opponent("the anchor", evaluated.version, metrics, settings.anchor_margins, look=look)
 
 
 def _anchor_of_successors(

@@ -13,6 +13,7 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.families.asr.settings import AsrPushSettings as PushSettings
+from voxline.registry.looks import LOOKS_FILE
 
 Judge = Callable[..., dict[str, Any]]
 QUICK = PushSettings(smoke_test=False, min_slice_utterances=5)
@@ -53,10 +54,11 @@ def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    """Every file; of the journal only the events, since each attempt to change it leaves a fence."""
+    """Every file but the count of comparisons; of the journal only the events, since each attempt leaves a fence."""
 
     def content(path: Path) -> bytes:
         lines = path.read_bytes().splitlines(keepends=True)
         return b"".join(line for line in lines if path.name != "journal.jsonl" or b'"fence"' not in line)
 
-    return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOOKS_FILE)
+    return {str(path.relative_to(folder)): content(path) for path in files}

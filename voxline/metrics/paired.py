@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 FEW_DIFFERENCES = 50
 """Differing utterances from which on resampling sees enough of them."""
+EXPECTED_ERRORS = 0.02
+"""Error rate that is assumed of models of which nothing is known yet."""
 _MANY_ERRORS = 200
 """Errors more and less, from which on T is normally distributed."""
 _GRID = 32

@@ -74,7 +74,12 @@ class TrainingData:
         own = {content_of_line(line) for line in self.utterances}
         inherited = [line for line in (parent.utterances if parent else []) if content_of_line(line) not in own]
         lines = [*self.utterances, *({**line, "inherited": True} for line in inherited)]
-        return dataclasses.replace(self, utterances=sorted(lines, key=lambda line: str(line["id"])))
+        return dataclasses.replace(
+            self,
+            utterances=sorted(lines, key=lambda line: str(line["id"])),
+            # What a purge took from the list of the parent is in these weights too.
+            purged=self.purged + (parent.purged if parent else 0),
+        )
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
@@ -125,6 +130,24 @@ def training_data_of(dataset: "Dataset") -> TrainingData:
         if row.split in SPLITS
     ]
     return TrainingData(dataset.key, dataset.rows_hash, 0, lines)
+
+
+def erased_utterances(data: bytes | None, source: str) -> int | None:
+    """How many utterances of erased speakers a model was trained on; None without a list.
+
+    Args:
+      data: of the file, of which only the head is read; None: it has none.
+      source: names the file in error messages.
+
+    Raises:
+      WorkError: the file is damaged.
+    """
+    if data is None:
+        return None
+    try:
+        return int(json.loads(unpack_bounded(data, source).partition(b"\n")[0])["purged"])
+    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        raise WorkError(f"{source}: damaged ({error}); push the model again to write it with a new version") from None
 
 
 def read_training_data(data: bytes, source: str) -> TrainingData:

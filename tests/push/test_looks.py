@@ -1,0 +1,101 @@
+"""Comparisons with the model in service are counted, and share one error."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evaluations import evaluation_info, metric_info
+from tests.push.test_add_a_family import word_count
+from tests.push.test_anchor import Night, night, registry
+from voxline.components.push.gate import Opponent, check_regression
+from voxline.errors import WorkError
+from voxline.families.asr.settings import AsrPushSettings
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.evaluation import Evaluation, UtteranceResult
+from voxline.metrics.paired import proposed_margin
+from voxline.registry.looks import LOOKS_FILE, count_look
+from voxline.registry.registry import Registry
+
+__all__ = ["night", "registry", "word_count"]
+pytestmark = pytest.mark.usefixtures(word_count.__name__)
+
+
+def confidence(verdict: dict[str, Any]) -> str:
+    (detail,) = (check["detail"] for check in verdict["checks"] if check["name"].endswith("the model in service"))
+    return str(detail).partition("with ")[2].partition(" at most")[0]
+
+
+def test_each_model_that_is_compared_needs_more_confidence_than_the_one_before(
+    night: Night, registry: Registry
+) -> None:
+    assert night(0.5)["pushed"]
+    assert confidence(night(0.8)) == "97.5% confidence"
+    second = "99.17% confidence (comparison 2 with what is in service)"
+    assert confidence(night(0.9)) == second
+    assert confidence(night(0.8)) == "97.5% confidence"  # the same comparison again
+    assert confidence(night(0.9)) == second
+    assert len((registry.folder / LOOKS_FILE).read_text().splitlines()) == 2
+    assert confidence(night(0.8, 30)) == "99.58% confidence (comparison 3 with what is in service)"
+
+    # Another model in service, another count; after a rollback the one of the restored model goes on.
+    assert night(0.45)["pushed"]
+    assert confidence(night(0.8)) == "97.5% confidence"
+    registry.rollback(to=1)
+    assert confidence(night(0.7)) == "99.83% confidence (comparison 5 with what is in service)"
+
+
+def test_a_model_that_has_failed_already_uses_up_nothing(night: Night, registry: Registry) -> None:
+    assert night(0.5)["pushed"]
+    assert confidence(night(1.5)) == "97.5% confidence"  # above its limit of 1
+    assert not (registry.folder / LOOKS_FILE).exists()
+
+
+def test_a_damaged_count_is_told_with_its_remedy(tmp_path: Path) -> None:
+    models = Registry(tmp_path, "asr")
+    assert count_look(models, "service", "model", "test") == 1
+    (models.folder / LOOKS_FILE).write_text('{"service": "service"}\n')
+    with pytest.raises(WorkError, match=r"looks\.jsonl: damaged .* remove it"):
+        count_look(models, "service", "other", "test")
+
+
+def recognizer(folder: Path, errors: int, in_service: int, words: int = 165) -> tuple[Evaluation, Opponent]:
+    """A recognizer with so many errors on as many one-word utterances, and the one in service, which has others too."""
+    results = [
+        UtteranceResult(f"{number:03}", "", 1.0, {}, {"wer": SumAndWeight(float(number < errors), 1)})
+        for number in range(words)
+    ]
+    service = {result.id: {"wer": SumAndWeight(float(int(result.id) < in_service), 1)} for result in results}
+    metrics = {"wer": metric_info(errors / words, 0, 1)}
+    evaluation = Evaluation(folder, evaluation_info(metrics=metrics), results)
+    return evaluation, Opponent("the model in service", 1, service, look=1)
+
+
+def test_a_refusal_on_a_small_split_names_the_utterances_and_the_margin_that_would_do(tmp_path: Path) -> None:
+    """Two fixes and no regression of 165: better as measured, and no proof of it within half a point at 97.5%."""
+    evaluation, service = recognizer(tmp_path, errors=2, in_service=4)
+    (refused,) = check_regression(evaluation, service, AsrPushSettings())
+    assert refused.passed is False
+    said = re.search(
+        r"about ([\d,]+) test utterances like these would, or max_regression.wer: ([\d.]+)", refused.detail
+    )
+    assert said is not None, refused.detail
+
+    # Both are true: the margin lets it pass, and so do as many utterances that differ as often.
+    (wider,) = check_regression(evaluation, service, AsrPushSettings.of({"max_regression": {"wer": float(said[2])}}))
+    assert wider.passed
+    words = int(said[1].replace(",", ""))
+    assert 165 < words < 740  # 740 without a regression, whatever is fixed
+    larger = recognizer(tmp_path, errors=2 * words // 165, in_service=round(4 * words / 165), words=words)
+    (enough,) = check_regression(*larger, AsrPushSettings())
+    assert enough.passed, enough.detail
+
+
+def test_a_model_that_fixes_and_breaks_nothing_passes_at_the_margin_that_init_writes(tmp_path: Path) -> None:
+    margin = proposed_margin(165, 0.02, 0.95)
+    settings = AsrPushSettings.of({"max_regression": {"wer": margin}})
+    for errors, in_service, passes in ((2, 4, True), (3, 3, True), (0, 0, True), (9, 2, False)):
+        evaluation, service = recognizer(tmp_path, errors, in_service)
+        (check,) = check_regression(evaluation, service, settings)
+        assert check.passed is passes, check.detail
