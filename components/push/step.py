@@ -224,7 +224,7 @@ def _compare_after_erasure(
 
 
 def _erased_in_service(models: Registry) -> list[str]:
-    """Says that what goes on serving knows an erased speaker, and what to do; [] if it does not."""
+    """Says that the version in production knows an erased speaker, and what to do; [] if it does not."""
     in_service = models.in_service()
     if in_service is None or not (count := erased_in(models, in_service)):
         return []

@@ -142,6 +142,17 @@ class SmallSplits(CheckSettings):
     test: int = pydantic.Field(50, ge=0, description="utterances under which test is small")
 
 
+class GateMargin(CheckSettings):
+    threshold: float = pydantic.Field(1.0, ge=0, description="the smallest margin that test can show, over the margin")
+    margin: float | None = pydantic.Field(
+        None,
+        ge=0,
+        le=1,
+        description="of the word error rate, as a share (follows from push.max_regression.wer); empty: not checked",
+    )
+    confidence: float = pydantic.Field(0.95, ge=0.5, lt=1, description="of the gate (follows from push.confidence)")
+
+
 class RejectsShare(CheckSettings):
     threshold: float = pydantic.Field(
         0.02, ge=0, le=1, description="share of utterances that the previous step rejected"
@@ -237,6 +248,9 @@ class ValidateSettings(RunnerSettings):
     empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without utterances")
     small_splits: SmallSplits = pydantic.Field(
         SmallSplits(), description="splits that are too small to train or evaluate with"
+    )
+    gate_margin: GateMargin = pydantic.Field(
+        GateMargin(), description="margin of the gate that the test split cannot show, whatever the model"
     )
     rejects_share: RejectsShare = pydantic.Field(
         RejectsShare(), description="recordings that the previous step rejected"

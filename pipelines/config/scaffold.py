@@ -8,6 +8,7 @@ dropout and strong augmentation, and one of a few words, each said often, a lang
 
 import contextlib
 import dataclasses
+import fnmatch
 import io
 import itertools
 import math
@@ -22,7 +23,9 @@ from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryE
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
 from voxline.errors import SettingsError, VoxlineError
+from voxline.families.asr.settings import AsrPushSettings
 from voxline.families.asr.tuning_config import TuningConfig, flow_mapping, quoted, tuning_config
+from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
 from voxline.rejects import Reject
 from voxline.store.files import write_text
 from voxline.store.scratch import scratch_root
@@ -50,6 +53,8 @@ WAYS = (
     ("a public parent that is tuned", "1.6% wrong", "digits of unseen speakers, 8.8% from nothing: make bench-parents"),
 )
 """Ways to a recognizer, words wrong, and what was measured."""
+FAR_WORSE = 0.1
+"""Margin of the word error rate above which a test split is too small to judge by."""
 SPEEDS = 3
 """Copies of each training utterance, at three speeds."""
 
@@ -128,7 +133,8 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         *([f"  split: {split}"] if split else []),
     ]
     if parent:
-        return _tuned(look, name, folder.absolute(), corpus, described, tuning_config(parent, look.texts, language))
+        tuning = tuning_config(parent, look.texts, language)
+        return _tuned(look, name, folder.absolute(), corpus, described, tuning, _gate(look, small))
     spoken = _needs_spelling_out(look)
     frontend = ", frontend: {kind: english_transcript}" if spoken else ""
 
@@ -137,6 +143,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     steps_per_epoch = max(1, math.floor(0.7 * count * SPEEDS / batch))
     epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
     closed = small and _has_few_words(look, spoken)
+    gate = _gate(look, small)
 
     # About 15 evaluations in all, however many epochs a small corpus needs.
     seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
@@ -155,13 +162,17 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         f"  model: {{convolutions: [{{stride: [2, 2]}}, {{stride: [1, 2]}}]{network}}},  # 50 frames a second",
         f"  augment: {augment}}}",
         *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
+        *gate.lines,
     ]
     findings = _findings(look, described, epochs, steps_per_epoch * epochs, spoken)
+    findings.append(gate.finding)
     findings += _warn_of_vocabulary(look, spoken)
     return ConfigProposal(name, "\n".join([*lines, ""]), folder.absolute(), findings)
 
 
-def _tuned(look: _Look, name: str, folder: Path, corpus: list[str], split: str, tuning: TuningConfig) -> ConfigProposal:
+def _tuned(
+    look: _Look, name: str, folder: Path, corpus: list[str], split: str, tuning: TuningConfig, gate: "_Gate"
+) -> ConfigProposal:
     """The config that tunes a public model."""
     convert = {"sample_rate": 16_000, "min_seconds": 0.1, **tuning.convert}
     lines = [
@@ -172,6 +183,7 @@ def _tuned(look: _Look, name: str, folder: Path, corpus: list[str], split: str, 
         f"train: {{{tuning.train[0]}",
         *(f"  {line}" for line in tuning.train[1:-1]),
         f"  {tuning.train[-1]}}}",
+        *gate.lines,
         "# evaluate: {probe: runs/other/store/convert/…}  # recordings that it must not forget, as convert writes them",
     ]
     model, how = tuning.findings
@@ -180,6 +192,7 @@ def _tuned(look: _Look, name: str, folder: Path, corpus: list[str], split: str, 
         f"split      {split}",
         f"parent     {model}",
         f"tunes      {how}",
+        gate.finding,
     ]
     if look.rejects:
         findings.append(_describe_reject(look.rejects[0]))
@@ -272,11 +285,54 @@ def _split(look: _Look, small: bool) -> tuple[str, str]:
     """The value of `corpus.split`, and the same in words."""
     if look.has_test:
         return "", "the corpus' own"
-    test, dev = (0.2, 0.1) if small else (0.1, 0.05)
+    test, dev = _shares(small)
     if look.speakers >= 6:
         return f"{{by: speaker, test: {test}, dev: {dev}}}", f"{test:.0%} of {look.speakers} speakers to test"
     why = "too few speakers to hold any out" if look.speakers else "no speakers are named"
     return f"{{by: utterance, test: {test}, dev: {dev}}}", f"{test:.0%} of the utterances to test, because {why}"
+
+
+def _shares(small: bool) -> tuple[float, float]:
+    """Of test and of dev, where the corpus has no splits of its own."""
+    return (0.2, 0.1) if small else (0.1, 0.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gate:
+    """The part of a config about the gate, and what the test split can show."""
+
+    lines: list[str]
+    finding: str
+
+
+def _gate(look: _Look, small: bool) -> _Gate:
+    """Proposes a margin that the test split can show; none where that of the defaults is wide enough.
+
+    A model that is accepted may be worse by the margin. So a wider one is written into the config, for its person to
+    see, and not taken in silence.
+    """
+    own_test = [
+        entry.text
+        for entry in look.entries
+        if any(fnmatch.fnmatchcase(entry.split.lower(), pattern) for pattern in SplitNames().test)
+    ]
+    said = sum(len(split_words(normalize_transcript(text))) for text in (own_test if look.has_test else look.texts))
+    words = said if look.has_test else round(_shares(small)[0] * said)
+
+    defaults = AsrPushSettings()
+    least = least_margin(words, look_confidence(defaults.confidence, 1))
+    margin = proposed_margin(words, EXPECTED_ERRORS, defaults.confidence)
+    more = "" if look.complete else " or more"
+    shown = f"gate       {words:,} words{more} in test show a difference of {100 * least:.2g} points at best"
+    if margin <= defaults.max_regression["wer"] or not look.complete:
+        return _Gate([], shown)
+    # A comment, since nobody would guess why the number is as large.
+    few = margin > FAR_WORSE
+    why = f"{words:,} words in test show no less: add some" if few else "less with more test utterances"
+    relative = defaults.max_relative_regression["wer"]
+    margins = f"max_regression: {{wer: {margin:g}}}, max_relative_regression: {{wer: {relative:g}}}"
+    finding = f"{shown}; a new model may be {100 * margin:.2g} points worse (push.max_regression.wer)"
+    return _Gate([f"push: {{{margins}}}  # {why}"], finding + ": add test utterances" * few)
 
 
 def _needs_spelling_out(look: _Look) -> bool:

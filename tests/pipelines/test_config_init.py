@@ -18,6 +18,7 @@ from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.errors import SettingsError
 from voxline.families.asr import tuning_config
+from voxline.metrics.paired import EXPECTED_ERRORS, proposed_margin
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.local.runner import check_run
@@ -56,12 +57,21 @@ def test_a_small_manifest_gets_a_split_and_steps_enough(tmp_path: Path, keys: di
     folder = manifest(tmp_path / "my words", **keys)
     proposal = propose_config(folder)
     file = write_config(proposal, tmp_path / "words.yaml")
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 12
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 13
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert (written["name"], written["corpus"]["uri"]) == ("my-words", "my words")
     assert (written["corpus"]["format"], written["corpus"]["split"]) == ("manifest", split)
     assert written["language"] == {"kind": "ngram"}  # two words, twenty times each
+    # 8 words of test can show little: the margin is written, and so is what it means.
+    margin = proposed_margin(8, EXPECTED_ERRORS, 0.95)
+    assert written["push"] == {"max_regression": {"wer": margin}, "max_relative_regression": {"wer": 0.1}}
+    (gate,) = [line for line in proposal.findings if line.startswith("gate")]
+    assert gate == (
+        "gate       8 words in test show a difference of 46 points at best; a new model may be "
+        f"{100 * margin:.2g} points worse (push.max_regression.wer): add test utterances"
+    )
     config = load_config(file)
+    assert config.section("validate").plain()["gate_margin"]["margin"] == margin
     assert Path(config.corpus.uri) == folder
     assert config.convert.sample_rate == 8_000
     train = config.section("train").plain()
@@ -89,7 +99,7 @@ def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> N
     (tmp_path / "all.jsonl").write_text("\n".join(lines), encoding="utf-8")
     proposal = propose_config(tmp_path, "times")
     assert "frontend: {kind: english_transcript}" in proposal.text
-    assert len(proposal.text.splitlines()) <= 12
+    assert len(proposal.text.splitlines()) <= 13
     assert "language:" not in proposal.text  # words of which more may come
     assert len([line for line in proposal.findings if line.startswith("warning")]) == 1  # the heart
     assert load_config(proposal.text).plain()["convert"]["frontend"]["kind"] == "english_transcript"

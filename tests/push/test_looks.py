@@ -39,7 +39,7 @@ def test_each_model_that_is_compared_needs_more_confidence_than_the_one_before(
     assert len((registry.folder / LOOKS_FILE).read_text().splitlines()) == 2
     assert confidence(night(0.8, 30)) == "99.58% confidence (comparison 3 with what is in service)"
 
-    # Another model in service, another count; after a rollback the one of the restored model goes on.
+    # Another model in service, another count; after a rollback that of the restored model continues.
     assert night(0.45)["pushed"]
     assert confidence(night(0.8)) == "97.5% confidence"
     registry.rollback(to=1)

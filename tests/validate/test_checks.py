@@ -1,5 +1,6 @@
 """A fault fails its own check, and the checks count correctly."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,22 @@ def test_too_many_rejects_fail_their_check(tmp_path: Path) -> None:
     assert "truncated 3" in checks["rejects_share"]["detail"]
 
 
+def test_a_margin_that_test_cannot_show_is_told_before_training(tmp_path: Path) -> None:
+    takes = fit()
+    words = sum(len(take.text.split()) for take in of(takes, "test"))
+    checks = judged(tmp_path, takes, gate_margin={"margin": 0.005})
+    assert failed(checks) == {"gate_margin"}
+    least = -math.log(0.025) / words
+    assert checks["gate_margin"]["value"] == pytest.approx(least / 0.005, rel=1e-4)
+    detail = checks["gate_margin"]["detail"]
+    assert detail.startswith(f"{words} words in test show {100 * least:.2f} points at best, and the margin is 0.50: ")
+    proposed = float(detail.rpartition("max_regression.wer: ")[2])
+    assert failed(judged(tmp_path, takes, gate_margin={"margin": proposed})) == set()
+    assert judged(tmp_path, takes, gate_margin={"margin": 0.0})["gate_margin"]["outcome"] == "not checked"
+
+
 def test_every_check_has_a_fault_that_fails_it() -> None:
-    assert {*FAULTS, "rejects_share"} == {one.name for one in CHECKS}
+    assert {*FAULTS, "rejects_share", "gate_margin"} == {one.name for one in CHECKS}
 
 
 @pytest.mark.parametrize("off", ["off", False])  # YAML reads an unquoted off as false

@@ -18,7 +18,7 @@ LOOKS_FILE = "looks.jsonl"
 def count_look(registry: Registry, service: str, model: str, test: str, *, record: bool = True) -> int:
     """The number of a comparison among those with the model in service, from 1. Call it with the lock held.
 
-    The same comparison again has the number that it had. After a rollback the count of the restored model goes on.
+    The same comparison again has the number that it had. After a rollback the count of the restored model continues.
 
     Args:
       service, model: digests of the model in service and of the new one.

@@ -18,6 +18,7 @@ from voxline.components.validate.tfdv.results import TfdvResult
 CHECKS = [
     CorpusCheck("empty_splits", "Does every split have utterances?", "count", balance.empty_splits),
     CorpusCheck("small_splits", "Are the splits large enough?", "count", balance.small_splits),
+    CorpusCheck("gate_margin", "Can a second model pass the gate on test?", "times", balance.gate_margin),
     CorpusCheck("rejects_share", "Did the previous step keep nearly everything?", "share", balance.rejects_share),
     CorpusCheck("duplicate_ids", "Is every id unique?", "count", leakage.duplicate_ids),
     CorpusCheck("duplicate_audio", "Does every recording occur once?", "count", leakage.duplicate_audio),

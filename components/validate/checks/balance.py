@@ -1,6 +1,7 @@
 """Checks of the corpus as a whole: sizes, speakers, and whether the splits are similar."""
 
 import collections
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,6 +11,7 @@ from voxline.components.validate.checks.check import CheckFinding, not_checked
 from voxline.components.validate.columns import RowIndices, median
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import SPLITS, ValidateSettings
+from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
 
 OTHER_WORDS = "\0"
 """Represents all words that are not among the frequent ones."""
@@ -31,6 +33,29 @@ def small_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
             f"{split} {sizes[split]:,}" + f" (minimum: {minimum[split]:,})" * (split in small) for split in SPLITS
         ),
     )
+
+
+def gate_margin(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    margin = settings.gate_margin.margin
+    if margin is None:
+        return not_checked("the gate has no margin of a word error rate (push.max_regression.wer)")
+    if not margin:
+        return not_checked(
+            "the margin is a share of an error rate that is not known yet (push.max_relative_regression)"
+        )
+    words = int(corpus.words[corpus.rows("test")].sum())
+    if not words:
+        return not_checked("no words in test")
+
+    # A first model has nothing to be compared with, so this is about all that follow.
+    confidence = settings.gate_margin.confidence
+    least = least_margin(words, look_confidence(confidence, 1))
+    detail = f"{words:,} words in test show {100 * least:.2f} points at best, and the margin is {100 * margin:.2f}"
+    if least > margin:
+        proposed = proposed_margin(words, EXPECTED_ERRORS, confidence)
+        needed = math.ceil(words * least / margin)
+        detail += f": a second model needs {needed:,} words, or push.max_regression.wer: {proposed:g}"
+    return CheckFinding(least / margin, detail)
 
 
 def rejects_share(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:

@@ -86,6 +86,9 @@ class AsrFamily(Family):
         if not (config.train.subwords or pieces or pooled or attends):
             origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
             derived["validate.frames_per_second"] = (_frames_per_second(config), origin)
+        if "wer" in config.push.max_regression:
+            derived["validate.gate_margin.margin"] = (config.push.max_regression["wer"], "push.max_regression.wer")
+            derived["validate.gate_margin.confidence"] = (config.push.confidence, "push.confidence")
         if config.language.kind != "none" and config.language.text:
             text = config.language.text_settings().plain() | {"frontend": config.convert.frontend.plain()}
             derived["train.language_text"] = (text, "language")
