@@ -96,7 +96,8 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
         train += [
             f"freeze: [{', '.join(frozen)}], rates: {{decoder: 0.3}},",
             f"model: {flow_mapping(network)},",
-            f"epochs: {_epochs(texts, 16, 6, 120)}, batch_size: 16, learning_rate: {rate}, warm_up_steps: 10",
+            f"epochs: {_epochs(texts, 16, 6, 120)}, batch_size: 16, learning_rate: {rate}, warm_up_steps: 10,",
+            "evaluate_epochs: 2",
         ]
         how = f"{tuned}, which writes {written}"
     else:
