@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from voxline.components.push.settings import PushSettings
+from voxline.components.push.settings import MAX_MARGIN, PushSettings
 from voxline.data.drafts import describe_drafts
 from voxline.errors import SettingsError
 from voxline.inference.onnx_model import ONNX_FILE
@@ -294,7 +294,7 @@ def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushS
 def check_as_measured(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
     """Checks that no metric was measured worse than in the other version by more than its margin.
 
-    A model that must go, since it knows an erased speaker, need not be shown to be no better than its successor.
+    What knows an erased speaker must go, so its successor need not be shown to be as good.
     """
     bootstrap = evaluation.bootstrap(settings.confidence)
     checks = []
@@ -304,7 +304,12 @@ def check_as_measured(evaluation: Evaluation, opponent: Opponent, settings: Push
         if evaluation.value(name) is None:
             checks.append(GateCheck(title, None, f"{metric.title}: not measured, so it is not compared"))
             continue
-        difference = _compare(evaluation.results, opponent.metrics, metric, bootstrap).difference
+        compared = _compare(evaluation.results, opponent.metrics, metric, bootstrap)
+        if not compared.interval.units:
+            detail = f"{metric.title}: not measured on any utterance for both this model and version {opponent.version}"
+            checks.append(GateCheck(title, None, detail))
+            continue
+        difference = compared.difference
         before = _value(evaluation.results, opponent.metrics, metric)
         margin = settings.margin(metric.name, before)
         detail = (
@@ -537,10 +542,11 @@ def _describe_need(metric: Metric, utterances: int | None, margin: float) -> str
     """
     if not math.isfinite(margin):
         return f": fewer than {MIN_UNITS} utterances show nothing; add test utterances"
-    digits = 3 if metric.unit == "%" else 2
-    wider = math.ceil(margin * 10**digits) / 10**digits
     enough = f"about {utterances:,} test utterances like these" if utterances else "more test utterances"
-    return f": {enough} would, or max_regression.{metric.name}: {wider:g}"
+    wider = math.ceil(1000 * margin) / 1000
+    # A share cannot be worse by more than all of it.
+    too_wide = metric.unit == "%" and wider > MAX_MARGIN
+    return f": {enough} would" + ("" if too_wide else f", or max_regression.{metric.name}: {wider:g}")
 
 
 def check_slice_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:

@@ -56,7 +56,8 @@ class PushSettings(Settings):
         0.95,
         ge=0.5,
         lt=1,
-        description="required to accept a model as no worse overall, and to count a slice as worse",
+        description="required to accept a model as no worse overall, and to count a slice as worse; what is left, the "
+        "models that are compared with one version in service share",
     )
     slices: list[str] = pydantic.Field([], description=SLICES)
     min_slice_utterances: int = pydantic.Field(20, ge=1, description="smaller slices are not judged")
