@@ -132,3 +132,23 @@ def test_looks_share_one_error_however_many_there_are() -> None:
 def test_the_least_margin_is_what_a_model_without_a_further_error_shows() -> None:
     assert least_margin(165, 0.95) == pytest.approx(highest_excess(0, 0, 0.05) / 165, rel=1e-3)
     assert least_margin(0, 0.95) == 1.0
+
+
+@pytest.mark.parametrize("speakers", [0, 12])
+def test_words_of_an_utterance_and_utterances_of_a_speaker_may_go_wrong_together(speakers: int) -> None:
+    """Models that are worse by the margin: a wrong utterance loses 1 to 4 of 6 words, and speakers differ."""
+    random = np.random.default_rng(speakers)
+    utterances, words, rate, margin, lost = 300, 6, 0.02, 0.02, 2.2
+    sizes = 1 + random.binomial(3, 0.4, (200, 4, utterances))
+    accepted = 0
+    for size in sizes:
+        speaker = random.integers(0, max(speakers, 1), utterances)
+        harm = random.gamma(1.0, 1.0, speakers)[speaker] if speakers else 1.0
+        shares = rate / 2, rate / 2, rate / 2, margin * harm
+        wrong = size * [random.random(utterances) < share * words / lost for share in shares]
+        both, new, other, worse = wrong
+        models = [np.minimum(both + new + worse, words), np.minimum(both + other, words)]
+        challenger, champion = ([SumAndWeight(float(errors), words) for errors in model] for model in models)
+        counts = PairedCounts.of(challenger, champion, [str(one) for one in speaker] if speakers else None)
+        accepted += counts.highest(0.95) <= margin
+    assert accepted / len(sizes) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / len(sizes))
