@@ -30,6 +30,10 @@ class RefusedInputError(WorkError):
         self.output = output
 
 
+class NoCredentialsError(WorkError):
+    """This machine has no credentials for a storage at all; a pod may have those of its service account."""
+
+
 class TransientError(WorkError):
     """A storage or a network failed: the same command may succeed when it is run again."""
 

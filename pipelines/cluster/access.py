@@ -1,17 +1,18 @@
 """How a KFP server is reached: host, namespace, certificate and token, from options, the environment or the pod.
 
 A token is read for each call, because tokens of service accounts are replaced every hour. It comes from a variable or a
-file, never from an option: options are visible in the list of processes and in the shell's history.
+file, or from Kubernetes, never from an option: options are visible in the list of processes and in the shell's history.
 """
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, VoxlineError
 
 # Names of variables. The first and `POD_TOKEN_FILE` are those that KFP's own client reads.
 HOST = "KF_PIPELINES_ENDPOINT"
@@ -19,7 +20,14 @@ NAMESPACE = "VOXLINE_KFP_NAMESPACE"
 CA = "VOXLINE_KFP_CA"
 TOKEN = "VOXLINE_KFP_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_FILE = "VOXLINE_KFP_TOKEN_FILE"  # noqa: S105 - the name of a variable
+TOKEN_ACCOUNT = "VOXLINE_KFP_SERVICE_ACCOUNT"  # noqa: S105 - the name of a variable
+AUDIENCE = "VOXLINE_KFP_AUDIENCE"
 POD_TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH"  # noqa: S105 - the name of a variable
+
+# A server checks a token by Kubernetes' TokenReview, for this audience unless its TOKEN_REVIEW_AUDIENCE is another one.
+KFP_AUDIENCE = "pipelines.kubeflow.org"
+ACCOUNT_TOKEN_SECONDS = 6 * 3600
+"""Asked for; a server may give less. Hosted CI jobs end after six hours, and some cannot renew their credentials."""
 
 # Files that Kubernetes mounts into a pod; the token is there only if the pod projects one for KFP's audience.
 POD_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
@@ -58,6 +66,45 @@ class BearerToken:
         return text
 
 
+class AccountToken:
+    """A token that Kubernetes makes for a service account (TokenRequest), kept in memory and renewed.
+
+    Args:
+      account: the service account, such as voxline-ci.
+      namespace: its namespace.
+      audience: of the token, which the server checks.
+    """
+
+    def __init__(self, account: str, namespace: str, audience: str = KFP_AUDIENCE) -> None:
+        self.source = f"service account {account}"
+        self._account = account
+        self._namespace = namespace
+        self._audience = audience
+        self._text = ""
+        self._renewed_at = 0.0
+        self._expires_at = 0.0
+
+    def read(self) -> str:
+        """Raises:
+        WorkError: Kubernetes gives no token, and there is none that is still valid.
+        """
+        from voxline.pipelines.cluster import kubernetes_api
+
+        # Renewed at half of its life, so that a failed renewal leaves time for the next one.
+        if time.time() < (self._renewed_at + self._expires_at) / 2:
+            return self._text
+        try:
+            self._text, self._expires_at = kubernetes_api.request_token(
+                self._account, self._namespace, self._audience, ACCOUNT_TOKEN_SECONDS
+            )
+            self._renewed_at = time.time()
+        except VoxlineError:
+            # The credentials of a CI job may end before the token that they gave.
+            if time.time() >= self._expires_at:
+                raise
+        return self._text
+
+
 @dataclass(frozen=True)
 class KfpEndpoint:
     """The address of a KFP server, and the credentials for it."""
@@ -67,7 +114,7 @@ class KfpEndpoint:
     """Of the runs on a multi-user server; empty on a single-user server."""
     ca: str = ""
     """PEM file of the server's certificate authorities; empty: those of the system."""
-    token: BearerToken | None = None
+    token: BearerToken | AccountToken | None = None
 
     @classmethod
     def resolve(
@@ -76,7 +123,8 @@ class KfpEndpoint:
         """Reads the endpoint from options, else the environment, else the pod's service account.
 
         Raises:
-          SettingsError: there is no host, or a token would be sent to it without encryption.
+          SettingsError: there is no host, a service account has no namespace, or a token would be sent without
+            encryption.
         """
         # Kubernetes sets this variable in every pod, and nothing else does.
         in_pod = "KUBERNETES_SERVICE_HOST" in env
@@ -87,11 +135,12 @@ class KfpEndpoint:
                 "--host http://localhost:8888"
             )
 
+        namespace = namespace or env.get(NAMESPACE, "") or (_read_text(POD_NAMESPACE) if in_pod else "")
         access = cls(
             host=_check_host(url, "--host" if host else HOST),
-            namespace=namespace or env.get(NAMESPACE, "") or (_read_text(POD_NAMESPACE) if in_pod else ""),
+            namespace=namespace,
             ca=_check_file(ca or env.get(CA, ""), "--ca" if ca else CA),
-            token=_token(token_file, env, in_pod),
+            token=_token(token_file, env, in_pod, namespace),
         )
 
         # Last, because it needs both: a token goes over no connection that others may read.
@@ -115,17 +164,23 @@ class KfpEndpoint:
             return text
         try:
             return text.replace(self.token.read(), "[token]")
-        except SettingsError:
+        except VoxlineError:
             return text
 
 
-def _token(file: str, env: Mapping[str, str], in_pod: bool) -> BearerToken | None:
+def _token(file: str, env: Mapping[str, str], in_pod: bool, namespace: str) -> BearerToken | AccountToken | None:
     if file:
         return BearerToken("--token-file", file=Path(file))
     if env.get(TOKEN):
         return BearerToken(TOKEN, variable=TOKEN)
     if env.get(TOKEN_FILE):
         return BearerToken(TOKEN_FILE, file=Path(env[TOKEN_FILE]))
+    if account := env.get(TOKEN_ACCOUNT):
+        if not namespace:
+            raise SettingsError(
+                f"{TOKEN_ACCOUNT} {account!r}: its namespace is needed; give --namespace or {NAMESPACE}"
+            )
+        return AccountToken(account, namespace, env.get(AUDIENCE) or KFP_AUDIENCE)
     projected = Path(env.get(POD_TOKEN_FILE) or POD_TOKEN)
     if in_pod and projected.is_file():
         return BearerToken("the pod's service account", file=projected)

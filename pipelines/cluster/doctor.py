@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from voxline.errors import VoxlineError
+from voxline.errors import NoCredentialsError, VoxlineError
 from voxline.pipelines.cluster.access import PORT_FORWARD, KfpEndpoint
 from voxline.pipelines.cluster.compiler import RUN_LIMITS_SINCE
 from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
@@ -103,6 +103,7 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
     Args:
       deadline: seconds that one answer of a bucket may take, unless the environment says how many.
     """
+    unknown: dict[str, str] = {}  # scheme of a storage → why it cannot be asked from here; asking takes seconds
     for key, place in config.locations().items():
         needed = READ if key.startswith("corpus.") or key in MODEL_KEYS else WRITE
 
@@ -113,12 +114,22 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
         if not is_remote(place):
             yield _check_path(config, key, place)
             continue
+        scheme = place.partition("://")[0]
+        if scheme in unknown:
+            yield Diagnostic.not_checked(key, f"{place}: {unknown[scheme]}")
+            continue
 
         # A list, so that the environment is as before when the caller gets the first diagnostic.
         try:
             with _short_deadline(deadline):
                 diagnostics = list(_check_bucket(key, place, needed))
             yield from diagnostics
+        except NoCredentialsError:
+            unknown[scheme] = "there are no credentials for it here; pods have those of their service account"
+            yield Diagnostic.not_checked(key, f"{place}: {unknown[scheme]}")
+        except ModuleNotFoundError as error:  # the client's installation has not every storage
+            unknown[scheme] = f"{error.name} is not installed here"
+            yield Diagnostic.not_checked(key, f"{place}: {unknown[scheme]}")
         except VoxlineError as error:
             yield Diagnostic.problem(key, str(error))
 
@@ -201,10 +212,11 @@ def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
     reached = False
     try:
         access = request.access()
+        cluster = KfpServer(access, deadline=request.deadline)
     except VoxlineError as error:
         yield Diagnostic.problem("server", str(error))
-    if access:
-        cluster = server = KfpServer(access, deadline=request.deadline)
+    if cluster:
+        server = cluster
         reached = yield from _check_server(cluster)
         if reached:
             yield from catch_errors("permissions", lambda: check_permissions(server))

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from voxline.errors import WorkError
+from voxline.errors import TransientError, WorkError
 
 
 def core_api() -> Any:
@@ -37,6 +37,34 @@ def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> boo
     )
     answer = client.AuthorizationV1Api(_api_client()).create_self_subject_access_review(review, _request_timeout=15)
     return bool(answer.status.allowed)
+
+
+def request_token(account: str, namespace: str, audience: str, seconds: int) -> tuple[str, float]:
+    """A new token of a service account (a TokenRequest), and when it expires, in seconds since the epoch.
+
+    Raises:
+      WorkError: the account does not exist, or this kubeconfig's account may not make a token of it.
+      TransientError: Kubernetes does not respond.
+    """
+    import urllib3
+    from kubernetes import client
+
+    request = client.AuthenticationV1TokenRequest(
+        spec=client.V1TokenRequestSpec(audiences=[audience], expiration_seconds=seconds)
+    )
+    try:
+        answer = core_api().create_namespaced_service_account_token(account, namespace, request, _request_timeout=15)
+    except client.ApiException as error:
+        fixes = {
+            401: "its credentials have expired or are wrong",
+            403: f"grant `create` on serviceaccounts/token of {account} in {namespace} (docs/cluster/ci.md)",
+            404: f"namespace {namespace} or its service account {account} does not exist; apply an overlay of k8s/",
+        }
+        fix = fixes.get(error.status, "the Kubernetes API refused it")
+        raise WorkError(f"no token of service account {account}: {error.status} {error.reason}: {fix}") from None
+    except urllib3.exceptions.HTTPError as error:
+        raise TransientError(f"no token of service account {account}: the Kubernetes API: {error}") from None
+    return str(answer.status.token), answer.status.expiration_timestamp.timestamp()
 
 
 def _api_client() -> Any:

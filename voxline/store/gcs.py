@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.errors import NoCredentialsError, PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.progress import PROGRESS_PREFIX
 from voxline.store.checksums import crc32c
 from voxline.store.objects import ObjectStore
@@ -340,7 +340,9 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
 
     # From here on a person has to act: each message says what to do, and where.
     if isinstance(cause, auth.GoogleAuthError) or code == 401:
-        return WorkError(
+        absent = isinstance(cause, auth.DefaultCredentialsError) and "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ
+        kind = NoCredentialsError if absent else WorkError
+        return kind(
             f"{uri}: no credentials that Google Cloud Storage accepts ({_in_one_line(cause).rstrip('.')}); on a "
             "cluster bind the service account by workload identity, elsewhere run: "
             "gcloud auth application-default login"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.errors import NoCredentialsError, PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.progress import PROGRESS_PREFIX
 from voxline.store.transfer import SILENT_SECONDS, TransferSettings, call_within
 
@@ -117,7 +117,8 @@ def explain_s3_errors(uri: str, action: str) -> Iterator[None]:
 
 
 def _explain(uri: str, action: str, error: Exception) -> Exception:
-    from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
+    from botocore.exceptions import ClientError, CredentialRetrievalError, PartialCredentialsError
+    from botocore.exceptions import NoCredentialsError as AbsentCredentialsError
 
     bucket = uri.split("/")[2]
     code = error.response["Error"].get("Code", "") if isinstance(error, ClientError) else ""
@@ -134,9 +135,10 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
         )
 
     # From here on another try is of no use: a person has to act, and the message says how.
-    no_credentials = isinstance(error, (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError))
+    no_credentials = isinstance(error, (AbsentCredentialsError, PartialCredentialsError, CredentialRetrievalError))
     if no_credentials or code in _CREDENTIALS or status == 401:
-        return WorkError(
+        kind = NoCredentialsError if isinstance(error, AbsentCredentialsError) else WorkError
+        return kind(
             f"{uri}: no credentials that the S3 server accepts ({text.rstrip('.')}); on a cluster give the service "
             "account a role or a secret, elsewhere run aws configure, or set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL_S3 for a server that is not Amazon's)"
