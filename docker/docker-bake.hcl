@@ -18,11 +18,11 @@ variable "SOURCE" { default = "unknown" }
 variable "SOURCE_DATE_EPOCH" { default = "1767225600" }
 
 group "default" { targets = ["data", "model", "validate"] }
-group "all" { targets = ["data", "model", "validate", "model-gpu", "model-tpu"] }
+group "all" { targets = ["data", "model", "validate", "model-gpu", "model-tpu", "cli"] }
 
 target "image" {
   name       = image
-  matrix     = { image = ["data", "model", "validate", "model-gpu", "model-tpu"] }
+  matrix     = { image = ["data", "model", "validate", "model-gpu", "model-tpu", "cli"] }
   context    = "."
   dockerfile = "docker/Dockerfile"
   tags       = ["${REGISTRY}/${image}:${TAG}"]

@@ -33,6 +33,8 @@ class Image:
 
 IMAGES = {
     "tools": Image(),
+    # The client calls servers, so it keeps what the images of steps leave out.
+    "cli": Image(overrides=("../requirements.override",)),
     "data": Image(overrides=("requirements.override", "data/requirements.override")),
     "model": Image(),
     "model-gpu": Image(),

@@ -25,7 +25,7 @@ from voxline.store.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ("data", "model", "validate")
-VARIANTS = ("model-gpu", "model-tpu")
+VARIANTS = ("model-gpu", "model-tpu", "cli")
 SBOM = "/opt/voxline/sbom.cdx.json"
 
 

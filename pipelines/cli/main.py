@@ -83,6 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(words, prog_name="voxline")
     except VoxlineError as error:
         _fail(str(error), error.exit_status)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "voxline":
+            raise
+        _fail(f"{error.name} is not installed; this command needs all of Voxline: pip install 'voxline[all]'", 2)
     except BrokenPipeError:  # `voxline models list | head`
         sys.stderr.close()
         sys.exit(1)

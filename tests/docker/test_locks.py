@@ -10,7 +10,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-IMAGES = ("tools", "data", "model", "model-gpu", "model-tpu", "validate")
+IMAGES = ("tools", "cli", "data", "model", "model-gpu", "model-tpu", "validate")
 FREE = {"model-tpu": {"tensorboard"}, "validate": {"absl-py"}}
 """Packages whose version is not the project's; the same as docker/lock.py says, and why."""
 
@@ -82,4 +82,4 @@ def test_a_lock_has_all_listed_requirements(image: str) -> None:
 def test_an_unknown_image_is_refused_by_name() -> None:
     ran = subprocess.run([sys.executable, ROOT / "docker" / "lock.py", "nosuch"], capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "image 'nosuch': accepted: tools, data, model" in ran.stderr
+    assert "image 'nosuch': accepted: tools, cli, data, model" in ran.stderr
