@@ -87,11 +87,11 @@ def test_credentials_of_the_checkout_are_not_kept(workflow: Any) -> None:
 def test_what_they_call_is_there(workflow: Any) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for step in steps(workflow):
-        for line in step.get("run", "").splitlines():
+        for line in step.get("run", "").replace("\\\n", "").splitlines():
             words = shlex.split(line.strip(), comments=True) if line.count("'") % 2 == 0 else []
             if words[:1] == ["make"]:
                 assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
-            if words[:1] == [".venv/bin/voxline"]:
+            if words[:1] == ["voxline"]:
                 assert words[1] in ("doctor", "submit")
 
 
@@ -200,12 +200,12 @@ def test_the_data_image_is_built_for_arm64_too() -> None:
     assert handed == taken == ["image-${{ matrix.image }}-${{ matrix.arch }}"]
 
 
-def test_a_refresh_waits_for_its_end_and_follows_the_corpus() -> None:
+def test_a_refresh_is_called_by_other_repositories_and_waits_for_its_end() -> None:
+    """tests/cluster/test_refresh_workflow.py runs its steps."""
     workflow = load_workflow("refresh.yml")
-    assert {"push", "workflow_dispatch", "repository_dispatch"} <= set(workflow["on"])
-    assert any(path.endswith(".jsonl") for path in workflow["on"]["push"]["paths"])
-    assert 'voxline submit refresh "${configs[@]}" --wait' in steps(workflow)[-1]["run"]
+    assert set(workflow["on"]) == {"workflow_call"}
     assert workflow["concurrency"]["cancel-in-progress"] == "false"
+    assert 'voxline submit "$PIPELINE" "${configs[@]}" --wait' in steps(workflow)[-1]["run"]
 
 
 @pytest.mark.parametrize("config", sorted((ROOT / "configs" / "refresh").glob("*.yaml")), ids=lambda file: file.stem)
@@ -215,13 +215,19 @@ def test_the_refresh_passes_each_config_and_overlay_of_this_repository(
 ) -> None:
     """The script's own lines, run by bash with `voxline` in place of the one that submits."""
     lines = steps(load_workflow("refresh.yml"))[-1]["run"].splitlines()
-    script = "\n".join(line for line in lines if line.lstrip().startswith(("read -r", "configs=", ".venv/bin/voxline")))
-    fake = tmp_path / ".venv" / "bin" / "voxline"
-    fake.parent.mkdir(parents=True)
+    script = "\n".join(line for line in lines if line.lstrip().startswith(("read -r", "configs=", "voxline")))
+    fake = tmp_path / "bin" / "voxline"
+    fake.parent.mkdir()
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> calls\n')
     fake.chmod(0o755)
     files = f"{config.relative_to(ROOT)} {overlay.relative_to(ROOT)}"
-    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env={**os.environ, "CONFIGS": files}, check=True)
+    environment = {
+        **os.environ,
+        "PATH": f"{fake.parent}:{os.environ['PATH']}",
+        "CONFIGS": files,
+        "PIPELINE": "refresh",
+    }
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, check=True)
     given = [word.removeprefix("--config=") for word in (tmp_path / "calls").read_text().split() if "=" in word]
     assert given == files.split() * 2  # for doctor, then for submit
     cluster = load_config([ROOT / file for file in files.split()], pipeline="refresh")

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,6 +48,8 @@ class StandIn:
 
     host: str = ""
     token: str = ""
+    review: Callable[[str], str] | None = None
+    """Of a bearer token: empty if it is accepted, else the reason."""
     state: State = field(default_factory=State)
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -147,6 +149,13 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.server_of.state
         if self.server_of.token and self.headers.get("authorization") != f"Bearer {self.server_of.token}":
             raise Refusal(401, f"Request header error: the token {self.headers.get('authorization')} is not valid")
+        review = self.server_of.review
+        if review and path != "/apis/v2beta1/healthz":  # which a server answers to everyone
+            token = self.headers.get("authorization", "").removeprefix("Bearer ")
+            if not token:
+                raise Refusal(401, "Request header error: there is no user identity header.")
+            if reason := review(token):
+                raise Refusal(401, f"Authentication failure: Failed to authenticate token review: {reason}")
         if log := re.fullmatch(r"/apis/v1alpha1/runs/([^/]+)/nodes/([^/]+)/log", path):
             return log_of(state, get(state.runs, log[1], "Run"), unquote(log[2]))
         if old := re.fullmatch(r"/apis/v1beta1/runs/([^/]+)", path):
