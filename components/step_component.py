@@ -10,6 +10,8 @@ import importlib
 import inspect
 import linecache
 import os
+import signal
+import sys
 import typing
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -106,7 +108,10 @@ def execute(target: str, arguments: dict[str, Any]) -> str | None:
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
     step_settings = settings.of(arguments.pop("settings"), section, **named)
     with fail_fast(arguments["store"]), _notified(step.__name__, arguments):
-        return restart_transient(lambda: step(**arguments, settings=step_settings))
+        try:
+            return restart_transient(lambda: step(**arguments, settings=step_settings))
+        except KeyboardInterrupt as interrupt:  # a training that was stopped has said so, without a traceback
+            sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))
 
 
 def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:

@@ -27,6 +27,7 @@ from voxline.store.files import read_json, use_private_umask
 def main(request_file: str) -> None:
     """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "...", "until": "STEP or empty"}."""
     threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, end_after_step)
     collect_rarely()
     use_private_umask()
     request = read_json(Path(request_file))
@@ -57,6 +58,18 @@ def end_with_parent() -> None:
     """
     os.read(0, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def end_after_step(number: int, frame: types.FrameType | None) -> None:
+    """Handles SIGTERM, which each process of the group gets: ends this one, but not before the step that runs.
+
+    A training saves its checkpoint first, and prints to a pipe that this process reads. kfp ends the graph after it, as
+    after any step that failed.
+    """
+    with contextlib.suppress(ChildProcessError):  # no step runs
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return
+    sys.exit(128 + number)
 
 
 def _install_python3_shim(root: Path) -> None:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TextIO
 
 from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, VoxlineError, WorkError
@@ -61,6 +61,10 @@ from voxline.store.uris import is_remote
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
 _GRACE_SECONDS = 5.0
+_SAVE_SECONDS = 75.0
+"""For which a training may save its checkpoint after a signal; systemd kills after 90."""
+_REPEAT_SECONDS = 3.0
+"""Within which signals are one request: a person presses Ctrl-C more than once."""
 # Lines of a step's output that are searched for a traceback; run.log has all of them.
 _LINES_KEPT = 5_000
 
@@ -88,7 +92,7 @@ def run_pipeline(
     steps = check_run(config, run_dir, until, force)
     make_run_dir(run_dir)
 
-    with _exclusive(run_dir), _interruptible(), hold_store(config.store):
+    with _exclusive(run_dir), _interruptible() as hurry, hold_store(config.store):
         # The last run's files are read before this run replaces them; the record exists before the first step.
         previous = read_previous_run(run_dir)
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
@@ -101,7 +105,7 @@ def run_pipeline(
             announce_start(record.identity, config.notify)
 
         try:
-            failure = _run_graph(config, run_dir, record, console, steps, force)
+            failure = _run_graph(config, run_dir, record, console, steps, force, hurry)
             record.status = "failed" if failure else "succeeded"
             if failure:
                 record.reason = failure.message
@@ -227,7 +231,13 @@ def check_steps(config: RunConfig, until: str, force: Collection[str]) -> list[s
 
 
 def _run_graph(
-    config: RunConfig, run_dir: Path, record: RunRecord, console: Console, steps: list[str], force: Collection[str]
+    config: RunConfig,
+    run_dir: Path,
+    record: RunRecord,
+    console: Console,
+    steps: list[str],
+    force: Collection[str],
+    hurry: threading.Event,
 ) -> Failure | None:
     """Starts the graph's process, and reads its output until it ends. Returns why a step failed."""
     printed: list[str] = []  # by the step that runs
@@ -236,6 +246,7 @@ def _run_graph(
     with (
         open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
         _graph_process(config, run_dir, record.until or "", force) as process,
+        _ended_gently(process, log, console, hurry),
     ):
         for line in _lines(process):
             log.write(neutralize(remove_colors(line)))
@@ -272,10 +283,41 @@ def _run_graph(
     return parse_failure(printed)
 
 
+@contextlib.contextmanager
+def _ended_gently(
+    process: subprocess.Popen[str], log: TextIO, console: Console, hurry: threading.Event
+) -> Iterator[None]:
+    """Lets the graph's processes end by SIGTERM if a signal stops the block: a training saves its checkpoint first.
+
+    Args:
+      hurry: when it is set, the wait ends.
+    """
+    try:
+        yield
+    except RunInterrupted:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
+
+        # Their output ends with the last of them. It is read in a thread, since a read has no time limit.
+        def read() -> None:
+            with contextlib.suppress(ValueError, OSError):  # closed while it was read, or the terminal is gone
+                for line in _lines(process):
+                    log.write(neutralize(remove_colors(line)))
+                    console.line(line)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        deadline = time.monotonic() + _SAVE_SECONDS
+        while reader.is_alive() and not hurry.is_set() and time.monotonic() < deadline:
+            reader.join(0.1)
+        _end(process)
+        reader.join(_GRACE_SECONDS)
+        raise
+
+
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    if process.stdout is None:
-        return
-    yield from process.stdout
+    # No generator: one that a signal ends would close the pipe, which is read on.
+    return iter(process.stdout.readline, "") if process.stdout else iter(())
 
 
 @contextlib.contextmanager
@@ -357,28 +399,36 @@ def _exclusive(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible() -> Iterator[threading.Event]:
     """Turns the first signal into an exception, so that the steps are stopped and the record is written.
 
-    Further signals are ignored, also after the block, because the command ends within seconds; a second Ctrl-C would
-    leave a record that says "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the
-    main thread, where Python allows no handlers, signals keep their meaning.
+    A signal some seconds later sets the event: nobody wants to wait for a checkpoint any more. Further ones are
+    ignored, also after the block, because the command ends within seconds; they would leave a record that says
+    "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the main thread, where Python
+    allows no handlers, signals keep their meaning.
     """
+    hurry = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield hurry
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def stop(number: int, frame: FrameType | None) -> None:
+        repeated = time.monotonic() + _REPEAT_SECONDS
+
+        def stop_at_once(number: int, frame: FrameType | None) -> None:
+            if time.monotonic() > repeated:
+                hurry.set()
+
         while handlers:  # none is restored: the command ends
-            signal.signal(handlers.popitem()[0], signal.SIG_IGN)
+            signal.signal(handlers.popitem()[0], stop_at_once)
         raise RunInterrupted(number)
 
     for number in list(handlers):
         signal.signal(number, stop)
     try:
-        yield
+        yield hurry
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

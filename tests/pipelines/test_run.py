@@ -350,6 +350,27 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
     assert 'verdict="interrupted"} 1.0' in gauges.read_text()
 
 
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_while_it_trains_saves_a_checkpoint(house: House) -> None:
+    endless = ["--set=train.batch_size=1", "--set=train.epochs=500", "--set=train.evaluate_epochs=500"]
+    process = house.start("run", "asr", "--config", "tiny.yaml", "--until=train", *endless)
+    lines_until(process, "500 epochs of 20 steps")
+    wait_until(lambda: "step 1, loss" in (house.run_dir / "run.log").read_text(encoding="utf-8"), "the first step")
+    process.terminate()
+    seen, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 143
+    log = (house.run_dir / "run.log").read_text(encoding="utf-8")
+    stopped = re.search(r"▸ train: stopped after step ([\d,]+) of 10,000; its checkpoint is saved", seen)
+    assert stopped, log
+    assert "Traceback" not in log
+    assert processes_of(house) == []
+
+    step = record(house)["steps"][-1]
+    assert (step["name"], step["status"]) == ("train", "interrupted")
+    checkpoints = [path.name for path in house.run_dir.glob("store/train/*/checkpoints/step-*")]
+    assert f"step-{int(stopped[1].replace(',', '')):08d}" in checkpoints
+
+
 def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
     assert runs["beside"]["status"] == 1
     assert "another run is using this folder" in runs["beside"]["seen"][-1]

@@ -58,6 +58,7 @@ class BucketStep:
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._resumed = ""
         self._next_save = 0.0
+        self._unsaved = False
 
     @property
     def folder(self) -> Path:
@@ -139,13 +140,20 @@ class BucketStep:
         If the storage does not answer, the work continues, and the next call uploads more.
         """
         began = time.monotonic()
-        if began < self._next_save:
+        self._unsaved = began < self._next_save
+        if self._unsaved:
             return
         try:
             self._upload_partial()
         except TransientError as error:
             print_status(f"not uploaded for other machines, the work continues: {error}")
         self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
+
+    def upload_unsaved(self) -> None:
+        """Uploads what the last `upload_partial` left out because it came too soon: this process ends now."""
+        if self._unsaved:
+            self._next_save = 0.0
+            self.upload_partial()
 
     def commit(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:
         """Uploads the files, then the marker. Returns whether our result counts: False if another process was first.

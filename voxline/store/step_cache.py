@@ -268,6 +268,10 @@ def cached_step(
                 if remote and not isinstance(error, TransientError):
                     remote.upload_failed()
                 raise
+            except KeyboardInterrupt:  # a training that was stopped has saved a checkpoint, maybe on this disk alone
+                if remote:
+                    remote.upload_unsaved()
+                raise
 
             work.seconds = time.monotonic() - start
             # The lock is looked at before anything is decided: a purge may have started since.

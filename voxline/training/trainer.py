@@ -1,7 +1,8 @@
-"""The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a kill."""
+"""The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a signal or a kill."""
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from voxline.training.checkpoints import Arrays, Checkpoints
 from voxline.training.memory import fit_memory
 from voxline.training.optimizer import learning_rate
 from voxline.training.pruner import PairedPruner, write_errors
+from voxline.training.stop_signals import StopRequested, StopSignals
 from voxline.training.task import (
     Samples,
     TrainingTask,
@@ -106,12 +108,16 @@ class Trainer:
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
         self.state = TrainState()
 
+        # Several workers have no way to agree on the step to save: there a signal ends the process, as it always does.
+        self.signals = StopSignals(active=not os.environ.get("TF_CONFIG"))
+
     def fit(self) -> TrainResult:
         """Trains to the end, from the newest checkpoint if there is one.
 
         Raises:
           WorkError: the loss or gradient of too many steps was not finite.
           PrunedError: the training is worse than another one; its checkpoint remains.
+          KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved.
         """
         with contextlib.nullcontext() if self.task.optimizes_graph else devices.without_graph_optimizer():
             return self._fit()
@@ -128,6 +134,36 @@ class Trainer:
             fit_memory(self.module, self.batches)
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
 
+        # Signals are noted until the last step: each lets the step that runs end, and its checkpoint be saved.
+        with self.signals.noted():
+            try:
+                stopped = self._train_epochs()
+                self.signals.check()
+            except StopRequested as stop:
+                self._save_checkpoint()
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    print_status(
+                        f"train: stopped after step {state.step:,} of {self.total_steps:,}; its checkpoint is saved"
+                    )
+                raise KeyboardInterrupt(stop.number) from None
+
+        return self._result(stopped)
+
+    def _train_epochs(self) -> bool:
+        """Trains all epochs that remain. Returns whether they ended early, because dev improved no more.
+
+        Raises:
+          StopRequested: a signal arrived; the state is one that a checkpoint can hold.
+        """
+        settings = self.settings
+        state = self.state
+
+        # Stopped by a signal in a validation, a run makes it first.
+        if self._validation_pending():
+            self._validate()
+            self._save_checkpoint()
+            self._check_pruner()
+
         # Epochs of batches; a run that resumed begins within an epoch.
         in_step = self.batches.utterances / self.batches.steps if settings.batch_seconds else settings.step_size
         progress = Progress("utterances", round((self.total_steps - state.step) * in_step))
@@ -143,6 +179,7 @@ class Trainer:
                 if epoch_ended:
                     state.epoch = state.epoch + 1
                     state.batch = 0
+                self.signals.check()
                 if validates := self._validation_due(epoch_ended):
                     self._validate()
                     stopped = should_stop_early(settings, state.validations)
@@ -153,7 +190,7 @@ class Trainer:
                 if stopped:
                     break
 
-        return self._result(stopped)
+        return stopped
 
     def _check_pruner(self, *, resumed: bool = False) -> None:
         if self.pruner and self.state.validations:
@@ -169,6 +206,12 @@ class Trainer:
         if settings.evaluate_steps:
             return state.step % settings.evaluate_steps == 0
         return epoch_ended and state.epoch % settings.evaluate_epochs == 0
+
+    def _validation_pending(self) -> bool:
+        """Returns whether the newest step is one that validates, and did not."""
+        state = self.state
+        validated = state.validations[-1].step if state.validations else 0
+        return validated < state.step and self._validation_due(epoch_ended=state.batch == 0)
 
     def _train_step(self, batch: Batch) -> StepResult:
         state = self.state
@@ -220,8 +263,10 @@ class Trainer:
         average = self.module.averaged_weights()
         if average is not None and result.score is not None:
             self.module.load_weights(average)
-            averaged, averaged_output = self._score(MOVING)
-            self.module.load_weights(weights)
+            try:
+                averaged, averaged_output = self._score(MOVING)
+            finally:  # a checkpoint of a stopped run holds the trained ones
+                self.module.load_weights(weights)
             if self.is_chief:
                 self.logger.log_averaged(result, averaged)
             if best_results([result, averaged])[0] is averaged:
@@ -246,13 +291,17 @@ class Trainer:
 
         Args:
           weights: name of these weights, such as `TRAINED`, for the result and the console.
+
+        Raises:
+          StopRequested: a signal arrived. A validation may take minutes, and the next run can repeat it.
         """
         state = self.state
         result = ValidationResult(state.epoch, state.step, None, weights=weights)
         if not self.task.dev.utterances:
             return result, ValidationOutput((), {}, Samples())
 
-        output = self.task.validate(state.step)
+        with self.signals.raised():
+            output = self.task.validate(state.step)
         result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
 
         # The console gets a line for each validation.
