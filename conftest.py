@@ -29,7 +29,7 @@ import pytest  # noqa: E402
 from _pytest.doctest import DoctestItem  # noqa: E402
 
 from voxline.garbage import collect_rarely  # noqa: E402
-from voxline.inference.saved_model import hidden_packages  # noqa: E402
+from voxline.inference.tensorflow_import import hidden_packages  # noqa: E402
 
 collect_rarely()
 

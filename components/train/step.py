@@ -15,6 +15,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.family import find_family
 from voxline.inference.saved_model import CURVES_FILE, exported_folder
+from voxline.inference.tensorflow_import import hidden_packages, start_tensorflow
 from voxline.progress import print_status
 from voxline.registry.parents import RANDOM_WEIGHTS, Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
@@ -281,6 +282,8 @@ def _build_task(
     # A warm start normalizes features by its parent's statistics, which its weights expect. The parent's weights come
     # last, after all layers are built.
     family = find_family(settings.family)
+    with hidden_packages("sklearn", "matplotlib"):
+        start_tensorflow()
     weights = None
     if origin is not None:
         from voxline.training.warm_start import read_parent, start_from, with_normalization_of, with_tokenizer_of

@@ -75,7 +75,8 @@ from pathlib import Path
 
 from voxline.components.train.step import run
 from voxline.families.family import register
-from voxline.inference.saved_model import hidden_packages, model_digest
+from voxline.inference.saved_model import model_digest
+from voxline.inference.tensorflow_import import hidden_packages
 
 # As a training imports it.
 with hidden_packages("sklearn", "matplotlib"):

@@ -149,7 +149,7 @@ class DatasetReader:
           SettingsError: the dataset has no such split. A damaged shard ends the iteration with an error of TensorFlow
             that quotes ours.
         """
-        from voxline.inference.saved_model import import_tensorflow
+        from voxline.inference.tensorflow_import import import_tensorflow
 
         # Fails here, with our error: within the generator it would come out as an error of TensorFlow.
         self._rows(split)

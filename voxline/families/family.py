@@ -268,10 +268,11 @@ class Family(abc.ABC):
         Args:
           parent: `model.json` of the model to start from.
         """
-        from voxline.inference.saved_model import hidden_packages
+        from voxline.inference.tensorflow_import import hidden_packages, start_tensorflow
 
         # Keras looks for both, for wrappers and plots that training does not use: a fifth of the time to import it.
         with hidden_packages("sklearn", "matplotlib"):
+            start_tensorflow()
             importlib.import_module("keras")
         task = self.task_of(settings)
         return task(settings, task.prepare(settings, dataset, parent))

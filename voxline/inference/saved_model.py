@@ -4,10 +4,7 @@ It is loaded without the model's own code: evaluate and push judge the very byte
 `synthesizer` run it. TensorFlow is imported when a model is loaded, not before; so is numpy.
 """
 
-import contextlib
 import os
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +12,7 @@ from typing import Any, NamedTuple
 
 from voxline.errors import WorkError
 from voxline.inference.model_info import ModelInfo
-from voxline.progress import neutralize
+from voxline.inference.tensorflow_import import import_tensorflow
 from voxline.store.files import is_unfinished, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.versioned_json import parse_versioned
@@ -338,57 +335,3 @@ def call_signature(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]
-
-
-def import_tensorflow() -> Any:
-    """Imports TensorFlow without Keras, which halves the time, unless Keras is imported already."""
-    if "tensorflow" not in sys.modules:
-        with hidden_packages("keras"), silence_stderr():
-            import tensorflow as tf
-    import tensorflow as tf
-
-    return tf
-
-
-@contextlib.contextmanager
-def hidden_packages(*names: str) -> Iterator[None]:
-    """Hides packages that are not imported yet, while another one is imported that does without them.
-
-    A later import finds them again.
-    """
-    # A package that is imported already stays as it is.
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # makes importing it an ImportError
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-
-
-@contextlib.contextmanager
-def silence_stderr() -> Iterator[None]:
-    """Discards standard error: libraries that log while they load ignore TF_CPP_MIN_LOG_LEVEL.
-
-    If the block fails, or if that level is below 2, everything is shown.
-    """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1"):
-        yield
-        return
-
-    # File descriptor 2 itself: TensorFlow's C++ code does not write to `sys.stderr`.
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            captured.seek(0)
-            # Text from a library may hold control characters.
-            os.write(stderr, neutralize(captured.read().decode(errors="replace")).encode())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)

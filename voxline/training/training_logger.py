@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from voxline.inference.saved_model import CURVES_FILE, hidden_packages
+from voxline.inference.saved_model import CURVES_FILE
+from voxline.inference.tensorflow_import import hidden_packages
 from voxline.store.files import write_json
 from voxline.training.task import Samples, ValidationResult
 

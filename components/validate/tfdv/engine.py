@@ -21,7 +21,7 @@ import numpy as np
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.components.validate.tfdv.results import Anomaly, TfdvDrift, all_examples, anomaly_kind
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import import_tensorflow
+from voxline.inference.tensorflow_import import import_tensorflow
 from voxline.store.files import atomic_write
 
 import_tensorflow()  # first, since TFDV would load Keras with it
