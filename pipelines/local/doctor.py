@@ -12,11 +12,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Literal
 
 from voxline.errors import VoxlineError
+from voxline.inference.tensorflow_import import has_accelerator
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.bucket_cache import cache_root
 from voxline.store.uris import is_remote
@@ -103,7 +105,7 @@ def diagnose_machine(config: Callable[[], RunConfig] | None, run_dir: Path | Non
         yield from catch_errors("registry", lambda: _check_registry(run_config, folder))
 
     yield from _check_programs()
-    yield _check_devices()  # last: importing TensorFlow takes longer than all other checks
+    yield _check_tensorflow()
 
 
 def _check_python() -> Iterator[Diagnostic]:
@@ -217,6 +219,17 @@ def _check_programs() -> Iterator[Diagnostic]:
     except (ImportError, RuntimeError) as error:
         fix = "make setup; or install ffmpeg and set IMAGEIO_FFMPEG_EXE"
         yield Diagnostic.problem("ffmpeg", f"m4a, wma, aac and webm cannot be read: {error}", fix)
+
+
+def _check_tensorflow() -> Diagnostic:
+    """Checks TensorFlow's version and devices. It is imported, for seconds, only where there may be a device."""
+    try:
+        version = version_of("tensorflow")
+    except PackageNotFoundError:
+        return Diagnostic.problem("tensorflow", "it is not installed", "make setup")
+    if not has_accelerator():
+        return Diagnostic.ok("tensorflow", f"{version}: no driver of a GPU or TPU; training runs on the CPU")
+    return _check_devices()
 
 
 def _check_devices() -> Diagnostic:

@@ -15,6 +15,7 @@ from voxline.errors import WorkError
 from voxline.notify.event import FigureAnomaly
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.local import doctor
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 
 
@@ -121,6 +122,7 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
         f"config = SimpleNamespace(list_physical_devices=lambda: {found})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
+    monkeypatch.setattr(doctor, "has_accelerator", lambda: True)
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "file").write_text("", encoding="utf-8")
@@ -135,6 +137,11 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
     well = voxline("doctor", "-c", config, "--run-dir", tmp_path / "run")
     assert well.exit_code == 0, well.output
     assert "tensorflow   2.21: GPU:0" in well.output
+
+    # Without a driver it is not imported.
+    (tmp_path / "stub" / "tensorflow.py").write_text("raise ImportError", encoding="utf-8")
+    monkeypatch.setattr(doctor, "has_accelerator", lambda: False)
+    assert "no driver of a GPU or TPU; training runs on the CPU" in voxline("doctor").output
 
 
 def test_a_faulty_package_hides_no_run_and_is_named_where_it_matters(tmp_path: Path) -> None:
