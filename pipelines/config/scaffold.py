@@ -53,6 +53,8 @@ WAYS = (
     ("a public parent that is tuned", "1.6% wrong", "digits of unseen speakers, 8.8% from nothing: make bench-parents"),
 )
 """Ways to a recognizer, words wrong, and what was measured."""
+OPEN_ERRORS = 0.1
+"""Word error rate that is assumed of a recognizer of any words; with more errors margins must be wider."""
 FAR_WORSE = 0.1
 """Margin of the word error rate above which a test split is too small to judge by."""
 SPEEDS = 3
@@ -132,18 +134,18 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         f"  format: {look.format}",
         *([f"  split: {split}"] if split else []),
     ]
+    spoken = _needs_spelling_out(look)
+    closed = small and _has_few_words(look, spoken)
+    gate = _gate(look, small, EXPECTED_ERRORS if closed else OPEN_ERRORS)
     if parent:
         tuning = tuning_config(parent, look.texts, language)
-        return _tuned(look, name, folder.absolute(), corpus, described, tuning, _gate(look, small))
-    spoken = _needs_spelling_out(look)
+        return _tuned(look, name, folder.absolute(), corpus, described, tuning, gate)
     frontend = ", frontend: {kind: english_transcript}" if spoken else ""
 
     # About 70% of the utterances are left to train on after the split, each at three speeds.
     batch = 16
     steps_per_epoch = max(1, math.floor(0.7 * count * SPEEDS / batch))
     epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
-    closed = small and _has_few_words(look, spoken)
-    gate = _gate(look, small)
 
     # About 15 evaluations in all, however many epochs a small corpus needs.
     seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
@@ -305,11 +307,14 @@ class _Gate:
     finding: str
 
 
-def _gate(look: _Look, small: bool) -> _Gate:
+def _gate(look: _Look, small: bool, error_rate: float) -> _Gate:
     """Proposes a margin that the test split can show; none where that of the defaults is wide enough.
 
     A model that is accepted may be worse by the margin. So a wider one is written into the config, for its person to
     see, and not taken in silence.
+
+    Args:
+      error_rate: that models of the corpus are thought to have.
     """
     own_test = [
         entry.text
@@ -321,7 +326,7 @@ def _gate(look: _Look, small: bool) -> _Gate:
 
     defaults = AsrPushSettings()
     least = least_margin(words, look_confidence(defaults.confidence, 1))
-    margin = proposed_margin(words, EXPECTED_ERRORS, defaults.confidence)
+    margin = proposed_margin(words, error_rate, defaults.confidence)
     more = "" if look.complete else " or more"
     shown = f"gate       {words:,} words{more} in test show a difference of {100 * least:.2g} points at best"
     if margin <= defaults.max_regression["wer"] or not look.complete:

@@ -92,7 +92,7 @@ def test_what_is_needed_is_what_is_accepted() -> None:
     assert PairedCounts(9, 1, 165.0, 165, 10).utterances_needed(0.005, 0.95) is None
 
 
-@pytest.mark.parametrize(("words", "error_rate"), [(60, 0.02), (165, 0.01), (165, 0.02), (600, 0.02)])
+@pytest.mark.parametrize(("words", "error_rate"), [(60, 0.02), (165, 0.01), (165, 0.02), (600, 0.02), (300, 0.1)])
 def test_an_equal_model_is_promoted_within_two_weeks_and_a_worse_one_is_not(words: int, error_rate: float) -> None:
     """Nights on one test split, at the margin that `config init` writes. Hard words are hard for every model."""
     random = np.random.default_rng(words)
