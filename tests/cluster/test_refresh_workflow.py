@@ -1,8 +1,8 @@
-"""The steps of the reusable workflow, as its callers in docs/cluster/ci.md run them.
+"""The steps of the reusable workflow and of GitLab's template, as their callers in docs/cluster/ci.md run them.
 
-Bash runs the scripts of refresh.yml: once with the whole of `voxline`, else with what it asks its server first. The
-server reviews tokens as KFP does. GitHub's runner, its actions and Kubernetes are STAND-INS: they issue tokens that say
-by whom, for whom and for which audience.
+Bash runs their scripts: once with the whole of `voxline`, else with what it asks its server first. The server reviews
+tokens as KFP does. GitHub's runner, its actions, Google and Kubernetes are STAND-INS: they issue tokens that say by
+whom, for whom and for which audience.
 """
 
 import base64
@@ -73,7 +73,7 @@ def claims_of(token: str, issuer: str) -> dict[str, Any]:
 
 @dataclass
 class Kubernetes:
-    """A STAND-IN for the API server: users, TokenRequest and TokenReview; and GitHub's issuer of identity tokens."""
+    """A STAND-IN for the API server: users, TokenRequest and TokenReview; and for GitHub's and Google's issuers."""
 
     url: str = ""
     requested: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Kubernetes:
     def user_of(self, token: str) -> str:
         if token == KUBECONFIG_TOKEN:
             return "ci@example.com"
-        for issuer, prefix in (("github", "github:"), ("google", "")):
+        for issuer, prefix in (("github", "github:"), ("gitlab", "gitlab:"), ("google", "")):
             claims = claims_of(token, issuer)
             if claims and claims["aud"] in (self.url, "gke"):
                 return f"{prefix}{claims['sub']}"
@@ -114,6 +114,9 @@ def kubernetes() -> Iterator[Kubernetes]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/v1/token" or self.path.endswith(":generateIdToken"):
+                self._google(body)
+                return
             user = kept.user_of(self.headers.get("Authorization", "").removeprefix("Bearer "))
             match = re.fullmatch(r"/api/v1/namespaces/(.+)/serviceaccounts/(.+)/token", self.path)
             if not user:
@@ -130,6 +133,22 @@ def kubernetes() -> Iterator[Kubernetes]:
                     "expirationTimestamp": datetime.fromtimestamp(expiry, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
                 self._answer(201, {**body, "status": status})
+
+        def _google(self, body: dict[str, Any]) -> None:
+            """The two requests of Google's workload identity federation."""
+            bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            if self.path == "/v1/token":
+                provider = body["audience"].removeprefix("//iam.googleapis.com/")
+                subject = claims_of(body["subjectToken"], "gitlab")
+                trusted = provider == GOOGLE["google-provider"] and subject.get("aud") == "of-the-provider"
+                federated = issue("google", aud="federated", sub=subject.get("sub"))
+                self._answer(*((200, {"access_token": federated}) if trusted else (400, {"error": "invalid_grant"})))
+            elif claims_of(bearer, "google").get("aud") == "federated":
+                account = self.path.rpartition("/")[2].removesuffix(":generateIdToken")
+                email = {"email": account} if body.get("includeEmail") else {}
+                self._answer(200, {"token": issue("google", aud=body["audience"], sub="1234", **email)})
+            else:
+                self._answer(401, {"error": "unauthenticated"})
 
         def _answer(self, status: int, body: object) -> None:
             data = json.dumps(body).encode()
@@ -216,7 +235,7 @@ class Runner:
             known[f"inputs.{name}"] = inputs.get(name, declared.get("default", ""))
         assert {f"inputs.{name}" for name in inputs} <= known.keys()
 
-        environment = self._environment()
+        environment = self.environment()
         environment |= {name: evaluate(text, known) for name, text in job["env"].items()}
         for step in job["steps"]:
             condition = step.get("if", "")
@@ -228,12 +247,12 @@ class Runner:
                 known |= {f"steps.{step.get('id')}.outputs.{name}": text for name, text in outputs.items()}
             elif step["name"] != "Install the client":  # it takes packages from an index; a test below reads it
                 own = {name: evaluate(text, known) for name, text in step.get("env", {}).items()}
-                if status := self._run(step["run"], {**environment, **own}):
+                if status := self.run_script(step["run"], {**environment, **own}):
                     return status
                 environment |= self._written("env")
         return 0
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         programs = self.folder / "bin"
         programs.mkdir(exist_ok=True)
         (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -258,7 +277,7 @@ class Runner:
             "NO_GCE_CHECK": "true",  # or Google's library looks for a metadata server
         }
 
-    def _run(self, script: str, environment: dict[str, str]) -> int:
+    def run_script(self, script: str, environment: dict[str, str]) -> int:
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
         ended = subprocess.run(shell, cwd=self.workspace, env=environment, capture_output=True, text=True, check=False)
         self.printed += ended.stdout + ended.stderr
@@ -381,14 +400,14 @@ def test_gke_gives_a_token_that_the_server_takes(runner: Runner, kfp: StandIn) -
     assert "200 listed" in runner.printed
 
 
-def test_a_proxy_gets_googles_token_with_the_account_in_it(tmp_path: Path, kubernetes: Kubernetes) -> None:
+def admit_by_proxy(token: str) -> str:
     """Identity-Aware Proxy admits a token by its audience and address, and hides the server's own check."""
+    claims = claims_of(token, "google")
+    return "" if claims.get("aud") == CLIENT_OF_IAP and claims.get("email") else "Invalid IAP credentials"
 
-    def admit(token: str) -> str:
-        claims = claims_of(token, "google")
-        return "" if claims.get("aud") == CLIENT_OF_IAP and claims.get("email") else "Invalid IAP credentials"
 
-    with running(review=admit) as server:
+def test_a_proxy_gets_googles_token_with_the_account_in_it(tmp_path: Path, kubernetes: Kubernetes) -> None:
+    with running(review=admit_by_proxy) as server:
         server.state.multi_user = True
         server.state.namespaces = ("voxline",)
         runner = Runner(tmp_path, kubernetes, server)
@@ -457,6 +476,69 @@ def test_an_account_needs_its_namespace() -> None:
     given = {"KF_PIPELINES_ENDPOINT": "https://kfp.example.com", "VOXLINE_KFP_SERVICE_ACCOUNT": "voxline-ci"}
     with pytest.raises(SettingsError, match="VOXLINE_KFP_SERVICE_ACCOUNT 'voxline-ci': its namespace is needed"):
         KfpEndpoint.resolve(env=given)
+
+
+def run_in_gitlab(runner: Runner, inputs: dict[str, str], **variables: str) -> int:
+    """The exit status of the template's script, as GitLab's runner gives it to bash."""
+    header, jobs = yaml.safe_load_all((ROOT / ".gitlab" / "refresh.yml").read_text(encoding="utf-8"))
+    declared = header["spec"]["inputs"]
+    assert inputs.keys() <= declared.keys()
+    known = {
+        name: inputs[name] if "default" not in about else inputs.get(name, about["default"])
+        for name, about in declared.items()
+    }
+
+    def interpolate(text: str) -> str:
+        return re.sub(r"\$\[\[ inputs\.([\w-]+) \]\]", lambda match: known[match[1]], text)
+
+    ((name, job),) = jobs.items()
+    assert interpolate(name) == "voxline refresh"
+    identity = issue(
+        "gitlab", aud=interpolate(job["id_tokens"]["VOXLINE_IDENTITY"]["aud"]), sub="project_path:example/speech"
+    )
+    own = {name: interpolate(text) for name, text in job["variables"].items()}
+    google = {"GOOGLE_STS": runner.kubernetes.url, "GOOGLE_IAM": runner.kubernetes.url}
+    runner.workspace.mkdir()
+    script = "\n".join(job["script"])
+    return runner.run_script(
+        script, {**runner.environment(), **own, **google, "VOXLINE_IDENTITY": identity, **variables}
+    )
+
+
+def gitlab_inputs_of_the_page(server: StandIn) -> dict[str, str]:
+    including = yaml.safe_load(example("include:"))
+    (template,) = including["include"]
+    assert template["remote"].endswith("/.gitlab/refresh.yml")
+    inputs: dict[str, str] = {**template["inputs"], "endpoint": server.host}
+    return inputs
+
+
+def test_gitlabs_agent_gives_a_token_that_the_server_takes(runner: Runner, kfp: StandIn) -> None:
+    inputs = gitlab_inputs_of_the_page(kfp)
+    document = json.loads(kubeconfig(runner.kubernetes))
+    del document["current-context"]
+    document["contexts"][0]["name"] = inputs["agent"]
+    (runner.folder / "agent").write_text(json.dumps(document), encoding="utf-8")
+    assert run_in_gitlab(runner, inputs, KUBECONFIG=str(runner.folder / "agent")) == 0, runner.printed
+    assert runner.kubernetes.requested == [("ci@example.com", [KFP_AUDIENCE])]
+    assert "200 listed" in runner.printed
+
+
+def test_gitlabs_identity_gives_a_token_that_the_server_takes(runner: Runner, kfp: StandIn) -> None:
+    url = runner.kubernetes.url
+    inputs = {**gitlab_inputs_of_the_page(kfp), "agent": "", "kubernetes-server": url, "identity-audience": url}
+    assert run_in_gitlab(runner, inputs) == 0, runner.printed
+    assert runner.kubernetes.requested == [("gitlab:project_path:example/speech", [KFP_AUDIENCE])]
+    assert "200 listed" in runner.printed
+
+
+def test_a_proxy_gets_googles_token_from_gitlab(tmp_path: Path, kubernetes: Kubernetes) -> None:
+    with running(review=admit_by_proxy) as server:
+        runner = Runner(tmp_path, kubernetes, server)
+        inputs = {**gitlab_inputs_of_the_page(server), "agent": "", **GOOGLE, "iap-audience": CLIENT_OF_IAP}
+        assert run_in_gitlab(runner, {**inputs, "identity-audience": "of-the-provider"}) == 0, runner.printed
+        assert "200 listed" in runner.printed
+        assert not kubernetes.requested
 
 
 def test_the_client_is_installed_from_files_that_exist() -> None:
