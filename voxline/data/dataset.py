@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.data.manifest import Utterance, read_manifest
 from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
 from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
@@ -102,6 +103,32 @@ class Dataset:
             )
         return read_rows(self.folder / ROWS_FILE)
 
+    def utterances(self) -> Iterator[Utterance]:
+        """Yields the rows as convert's manifest had them: with the WAVs in the store of the shards, unmeasured.
+
+        Raises:
+          WorkError: the rows are damaged.
+        """
+        wavs = self._wavs()
+        for row in self.rows():
+            file = f"{wavs}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
+            yield Utterance(
+                row.id,
+                file,
+                row.duration,
+                row.text,
+                row.speaker,
+                row.split,
+                row.audio_hash,
+                row.offset,
+                extra=row.extra,
+            )
+
+    def _wavs(self) -> Path:
+        """The pool of WAVs in the store of the shards."""
+        # The records are in <store>/shards/<features>/<shard>/, so `parents[3]` is the store.
+        return self.files()[0].parents[3] / WAVS
+
     def read_record_locations(self) -> "RecordLocations":
         """Reads where the features of each row are: `[rows, speeds]` of `RECORD_LOCATION` (record_locations.py).
 
@@ -135,8 +162,7 @@ class Dataset:
         Raises:
           WorkError: some have changed since convert wrote them.
         """
-        # The records are in <store>/shards/<features>/<shard>/, so `parents[3]` is the store.
-        wavs = self.files()[0].parents[3] / WAVS
+        wavs = self._wavs()
         names = list(audio_hashes)
 
         # The pool spreads its WAVs over 256 folders by the first two digits of their names.
@@ -254,6 +280,21 @@ class Dataset:
             if damage:
                 raise WorkError(f"{damage}, and {folder / DATASET_FILE} lists it; {REBUILD_SHARD_HINT}")
         return dataset
+
+
+def read_utterances(path: Path | str) -> list[Utterance]:
+    """The utterances of a manifest, or of a dataset's folder, such as a published version.
+
+    Args:
+      path: a manifest, or a folder with one, or a folder with `dataset.json`; on a disk or in a bucket.
+
+    Raises:
+      WorkError: there is neither, or a line is damaged.
+    """
+    folder = localize(path)
+    if not (folder / DATASET_FILE).is_file():
+        return read_manifest(folder)
+    return list(Dataset.read(folder, shards=False).utterances())
 
 
 def shard_path(file: Path, relative_to: Path) -> str:

@@ -108,23 +108,34 @@ def is_as_written(wav: WrittenWav) -> bool:
 def _written_by_convert(utterances: Iterable[Utterance]) -> Iterator[WrittenWav]:
     """The WAVs of a pool among the recordings, each once; it names them by what they were made of."""
     seen = set()
+    unmeasured: dict[Path, list[Utterance]] = {}  # pool → those that come from a dataset's rows
     for utterance in utterances:
         path = Path(utterance.audio_filepath)
 
         # convert writes a WAV without an offset under the name of its audio hash; all else is somebody's own recording.
-        if (
-            utterance.offset
-            or PCM_HASH not in utterance.measured
-            or path.name != f"{utterance.audio_hash}.wav"
-            or path in seen
-        ):
+        if utterance.offset or path.name != f"{utterance.audio_hash}.wav" or path in seen:
             continue
         seen.add(path)
-        with contextlib.suppress(FileNotFoundError):
-            samples = (path.stat().st_size - HEADER_BYTES) // 2
+        if PCM_HASH not in utterance.measured:
+            unmeasured.setdefault(path.parents[1], []).append(utterance)
+            continue
+        yield from _written(path, utterance, utterance.measured[PCM_HASH])
 
-            # A duration is samples divided by rate, so the rate follows without reading the header.
-            yield WrittenWav(path, utterance.measured[PCM_HASH], round(samples / utterance.duration))
+    # Rows of a dataset have no measurements; the logs of their pool do.
+    for wavs, rows in unmeasured.items():
+        hashes = logged_hashes(wavs, {row.audio_hash for row in rows})
+        for row in rows:
+            if row.audio_hash in hashes:
+                yield from _written(Path(row.audio_filepath), row, hashes[row.audio_hash])
+
+
+def _written(path: Path, utterance: Utterance, pcm_hash: str) -> Iterator[WrittenWav]:
+    """The WAV of an utterance, unless it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        samples = (path.stat().st_size - HEADER_BYTES) // 2
+
+        # A duration is samples divided by rate, so the rate follows without reading the header.
+        yield WrittenWav(path, pcm_hash, round(samples / utterance.duration))
 
 
 def _remove_changed(wavs: Iterable[WrittenWav]) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.store.files import read_json, write_json
 from voxline.store.objects import ObjectStore, open_store
+from voxline.store.step_cache import StepOutput
 from voxline.store.store_locks import shared_store_lock
 
 VERSION_FILE = "version.json"
@@ -28,6 +29,9 @@ _STAGING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LATEST = "latest"
+REFERENCE = re.compile(rf"(?P<name>{_NAME.pattern})@(?P<number>{_NUMBER.pattern}|{LATEST})")
+"""How a config names a version: digits@7, or digits@latest."""
 
 WriteFiles = Callable[[Path, Path], None]
 """Writes the files of a version: (the folder to write to, the folder that it will be)."""
@@ -64,6 +68,17 @@ class VersionInfo:
         """
         fields = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in fields})
+
+
+@dataclasses.dataclass
+class PublishedVersion(StepOutput):
+    """The folder of a version, whose URI follows from its number rather than from a step key."""
+
+    version_uri: str = ""
+
+    @property
+    def uri(self) -> str:
+        return self.version_uri
 
 
 class DatasetVersions:
@@ -171,6 +186,38 @@ class DatasetVersions:
         while not self._store.reserve(str(number)):
             number += 1
         return number
+
+
+def find_version(root: Path | str, reference: str) -> tuple[DatasetVersions, int]:
+    """The published version that a reference names.
+
+    Args:
+      root: folder or bucket URI of all published datasets.
+      reference: digits@7, or digits@latest.
+
+    Raises:
+      SettingsError: the version does not exist; names those that do.
+    """
+    named = REFERENCE.fullmatch(reference)
+    if named is None:
+        raise SettingsError(f"{reference!r}: a name and a version are accepted, such as digits@7 or digits@latest")
+    versions = DatasetVersions(root, named["name"])
+    numbers = versions.numbers()
+    if not numbers:
+        raise SettingsError(
+            f"{reference}: {versions.uri} has no version; give the `datasets` of the refresh that publishes it "
+            "(voxline run refresh)"
+        )
+    number = numbers[-1] if named["number"] == LATEST else int(named["number"])
+    if number not in numbers:
+        raise SettingsError(f"{reference}: no such version in {versions.uri}; existing: {', '.join(map(str, numbers))}")
+    return versions, number
+
+
+def version_name(folder: Path) -> str:
+    """The name of a version by its folder on this machine, such as digits@7; empty if it is the folder of none."""
+    is_version = (folder / VERSION_FILE).is_file() and _NUMBER.fullmatch(folder.name)
+    return f"{folder.parent.name}@{folder.name}" if is_version else ""
 
 
 def check_datasets(root: Path | str) -> None:
