@@ -1,10 +1,11 @@
 """The graph of each pipeline, on one page.
 
-    ingest > convert > validate > extract > [forecast] > train > evaluate > push                a family of models
-    ingest > convert > validate > extract > [forecast] > train > [language] > evaluate > push   asr
-    ingest > convert > validate > extract > publish                                             refresh
+    ingest > convert > validate > extract > [publish] > [forecast] > train > evaluate > push       a family of models
+    ingest > convert > validate > extract > [publish] > [forecast] > train > [language] > …        asr
+    ingest > convert > validate > extract > publish                                                refresh
 
-A step in brackets is there if the config turns it on. `steps.py` says what each step takes and writes: an input comes
+A step in brackets is there if the config turns it on. `dataset`, which opens a published version, is in place of the
+four steps that made it (`Step.replaces_steps`). `steps.py` says what each step takes and writes: an input comes
 from the last step before it that outputs something of that name, so `evaluate` judges the model of `language` if the
 run has that step. `kfp_graph.py` builds the KFP pipelines.
 """
@@ -20,11 +21,11 @@ Graph = dict[str, dict[str, str]]
 
 _DATASET = ("ingest", "convert", "validate", "extract")
 
-TRAINING = (*_DATASET, "forecast", "train", "evaluate", "push")
+TRAINING = ("dataset", *_DATASET, "publish", "forecast", "train", "evaluate", "push")
 """The pipeline of every family that has none of its own in `GRAPHS`."""
 
 GRAPHS = {
-    "asr": (*_DATASET, "forecast", "train", "language", "evaluate", "push"),
+    "asr": ("dataset", *_DATASET, "publish", "forecast", "train", "language", "evaluate", "push"),
     "refresh": (*_DATASET, "publish"),
 }
 """Pipeline → its steps."""
@@ -58,22 +59,30 @@ def steps_of(pipeline: str) -> tuple[str, ...]:
     return GRAPHS.get(pipeline, TRAINING)
 
 
+def steps_by_config(pipeline: str) -> list[str]:
+    """The steps of a pipeline that a run has only if its config turns them on: optional, or in place of others."""
+    *steps, _ = steps_of(pipeline)  # the last one is what the pipeline is for
+    return [step for step in steps if STEPS[step].off]
+
+
 def optional_steps(pipeline: str) -> list[str]:
-    """The steps of a pipeline that a run has only if its config turns them on."""
-    return [step for step in steps_of(pipeline) if STEPS[step].off]
+    """The steps that a config may add to those of every run."""
+    return [step for step in steps_by_config(pipeline) if not STEPS[step].replaces_steps]
 
 
 def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
-    """The steps of a pipeline, with those optional ones that are named.
+    """The steps of a pipeline, with those of `steps_by_config` that are named.
 
     >>> graph_of("asr", ["language"])["evaluate"]
     {'model': 'language', 'manifest': 'convert'}
     """
     graph: Graph = {}
     producers: dict[str, str] = {}  # kind of output → the last step so far that has it
+    replaced = {step for name in optional for step in STEPS[name].replaces_steps}
+    left_out = replaced | set(steps_by_config(pipeline)).difference(optional)
     for name in steps_of(pipeline):
         step = STEPS[name]
-        if step.off and name not in optional:
+        if name in left_out:
             continue
 
         # Before the step's own outputs: `convert` takes the manifest of `ingest`, and gives another one.

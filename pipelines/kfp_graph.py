@@ -131,8 +131,8 @@ def build_pipeline(
                     task.after(tasks[step.after])
                 artifacts |= {step.replaces.get(name, name): output for name, output in task.outputs.items()}
 
-                # The condition is left open until the end of the graph: it is over all steps that follow.
-                if DECIDES in task.outputs:
+                # The condition is left open until the end of the graph: it is over all steps that follow, if any do.
+                if DECIDES in task.outputs and component is not components[-1]:
                     conditions.enter_context(dsl.If(task.outputs[DECIDES] == "yes", name="training"))
 
     # KFP reads name, documentation and parameters from the function, as if it had been written for this pipeline.

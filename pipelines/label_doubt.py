@@ -88,6 +88,8 @@ def rank_transcripts(
     if base.corpus.corpora:
         raise SettingsError("corpus.corpora has several corpora; rank one at a time, with a config for each")
 
+    if base.corpus.dataset:
+        raise SettingsError("corpus.dataset names a version; rank the corpus that it was made of (corpus.uri)")
     if base.corpus.pseudo.uri:
         raise SettingsError("corpus.pseudo.uri has drafts; only what people wrote is ranked: --set corpus.pseudo.uri=")
 

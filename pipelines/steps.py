@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from voxline.components.convert.settings import ConvertSettings
+from voxline.components.dataset.settings import VersionSettings
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.ingest.settings import CorporaSettings
@@ -39,6 +40,7 @@ class Step:
       replaces: output artifact of the component → the one that later components take it for; an artifact cannot be
         input and output under one name.
       off: settings of the section that turn the step off; empty: every run has it.
+      replaces_steps: the steps that a run does without if it has this one.
       decides: whether it may end a run before the steps after it. A search leaves it out: a trial always trains.
       needed_on_cluster: keys that a config must set for a run on a cluster → the refusal if one is empty.
       after: a step that must accept the input first, although nothing that it writes is read.
@@ -70,6 +72,7 @@ class Step:
     models: tuple[str, ...] = ()
     replaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
     off: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    replaces_steps: tuple[str, ...] = ()
     decides: bool = False
     needed_on_cluster: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: str = ""
@@ -120,6 +123,17 @@ class Step:
 
 _STEPS = (
     Step(
+        name="dataset",
+        description="the published version that a run is on",
+        section="corpus",
+        settings=VersionSettings,
+        outputs=("manifest", "dataset"),
+        replaces={"version": "dataset", "rows": "wavs"},
+        pod={"memory": "2Gi"},
+        off={"dataset": ""},
+        replaces_steps=("ingest", "convert", "validate", "extract"),
+    ),
+    Step(
         name="ingest",
         description="the recordings",
         section="corpus",
@@ -169,6 +183,11 @@ _STEPS = (
         description="the published dataset",
         settings=PublishSettings,
         inputs=("dataset",),
+        outputs=("dataset", "manifest"),  # the version in place of extract's dataset: later steps say its number
+        replaces={"version": "dataset", "rows": "wavs"},
+        copies={"history": "notify.history"},
+        off={"dataset": "", "then": ""},
+        decides=True,
         writes="datasets",
         never_reused="compares with the latest version at that time",
     ),

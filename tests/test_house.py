@@ -22,8 +22,8 @@ ROLES = {"run", "main", "entries"}
 MOST_LINES = 700
 """A subject that is whole may be as long as this; most are far shorter."""
 FEW_LINES = 60
-SMALL_ON_PURPOSE = {"__init__", "component", "settings", "families", "beam"}
-"""Faces, KFP signatures, settings, tables; and modules that keep a heavy import out of their neighbor."""
+SMALL_ON_PURPOSE = {"__init__", "component", "step", "settings", "families", "beam"}
+"""Faces, steps, KFP signatures, settings, tables; and modules that keep a heavy import out of their neighbor."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:

@@ -17,7 +17,8 @@ from voxline.components.evaluate.parent_test import trained_recordings
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.probe import read_probe
 from voxline.components.untouched_parent import MODEL, find_untouched_parent
-from voxline.data.manifest import Utterance, fingerprint_utterances, read_manifest
+from voxline.data.dataset import read_utterances
+from voxline.data.manifest import Utterance, fingerprint_utterances
 from voxline.data.recordings import PCM_HASH
 from voxline.errors import TransientError, WorkError
 from voxline.families.family import EvaluateFamily
@@ -130,7 +131,7 @@ def find_before(
     parts: dict[str, Sequence[Utterance]] = {}
     if parent.is_published:
         parts[settings.split] = test
-        dev = [utterance for utterance in read_manifest(manifest) if utterance.split == "dev"]
+        dev = [utterance for utterance in read_utterances(manifest) if utterance.split == "dev"]
         parts |= {"dev": dev} if dev and settings.split != "dev" else {}
 
     probe = None
@@ -200,7 +201,7 @@ def _read_probe(model: Path, manifest: Path, location: str) -> tuple[list[Uttera
 
     # The same recording under any name: by its source, by its samples, or by id and text. Of those before today, and
     # of its ancestors, the source is known.
-    train = [utterance for utterance in read_manifest(manifest) if utterance.split == "train"]
+    train = [utterance for utterance in read_utterances(manifest) if utterance.split == "train"]
     trained_on = trained_recordings(model) | {_recording(utterance) for utterance in train}
     samples = {utterance.measured[PCM_HASH] for utterance in train if PCM_HASH in utterance.measured}
     texts = {(utterance.id, utterance.text) for utterance in train}

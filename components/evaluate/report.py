@@ -149,7 +149,8 @@ def _data(info: EvaluationInfo) -> list[Block]:
     table = data_table(["split", "utterances", "audio", "speakers"], rows, label="Data by split")
     drafts = describe_drafts(info.model.about.dataset.drafts)
     trained = [small_print(f"Of train, {drafts}: no person transcribed these.")] if drafts else []
-    return [table, *trained, small_print(note)]
+    version = [small_print(f"Dataset {info.test.dataset}.")] if info.test.dataset else []
+    return [table, *version, *trained, small_print(note)]
 
 
 def _headline(info: EvaluationInfo) -> list[Metric]:

@@ -24,11 +24,14 @@ from voxline.components.evaluate.measurement import (
 )
 from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
 from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.data.dataset import Dataset, read_utterances
 from voxline.data.drafts import is_draft
-from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio
 from voxline.data.recordings import refuse_changed_audio
+from voxline.data.versions import version_name
 from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily, find_family
+from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import (
     TRAINING_FOLDERS,
     exported_folder,
@@ -100,6 +103,7 @@ def run(
     require_family(info, settings.family, folder)
     split = _read_split(Path(manifest), settings)
     utterances = split.utterances
+    test_version, trained_version = _dataset_versions(Path(manifest), info)
     slicings = all_slicings(family.slicings(settings), split, settings)
 
     # Other models that the result depends on: they become part of the key.
@@ -119,6 +123,8 @@ def run(
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
         **({"parent": parent_test.inputs()} if parent_test else {}),
         **({"before": before.inputs()} if before else {}),
+        # The results name the version, so a version of the same content under another number is not reused.
+        **({"dataset": test_version} if test_version else {}),
     }
 
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION, check=Evaluation.read) as output:
@@ -151,12 +157,13 @@ def run(
                 seconds=summary.seconds,
                 metrics=summary.metrics,
                 slices=summarize_slices(measured.results, slice_order(slicings, utterances), bootstrap_of(settings)),
-                model=EvaluatedModel(digest=digest, name=settings.model_name, about=info),
+                model=EvaluatedModel(digest=digest, name=settings.model_name, about=info, dataset=trained_version),
                 test=EvaluatedSplit(
                     split=settings.split,
                     fingerprint=inputs["test"],
                     speakers=len({utterance.speaker for utterance in utterances if utterance.speaker}),
                     also_in_train=sum(utterance.text in split.seen for utterance in utterances),
+                    dataset=test_version,
                 ),
                 data=split.data,
                 champion=champion.info if champion else None,
@@ -242,7 +249,7 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     counts: collections.Counter[str] = collections.Counter()
     seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
     speakers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
-    for utterance in read_manifest(manifest):
+    for utterance in read_utterances(manifest):
         counts[utterance.split] += 1
         seconds[utterance.split] += utterance.duration
         speakers[utterance.split].add(utterance.speaker)
@@ -268,7 +275,7 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     sentences = {utterance.text for utterance in utterances}
     seen = frozenset(
         utterance.text
-        for utterance in read_manifest(manifest)
+        for utterance in read_utterances(manifest)
         if utterance.split == "train" and utterance.text in sentences
     )
 
@@ -280,6 +287,12 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
         for split in sorted(counts, key=lambda name: ({"train": 0, "dev": 1, "test": 2}.get(name, 3), name))
     }
     return TestSplit(utterances, seen, data)
+
+
+def _dataset_versions(manifest: Path, info: ModelInfo) -> tuple[str, str]:
+    """The published version that the utterances are of, and again if the model was trained on it; else empty."""
+    name = version_name(manifest)
+    return name, name if name and Dataset.read_header(manifest).key == info.dataset.key else ""
 
 
 def _read_curves(model: Path) -> dict[str, Any] | None:

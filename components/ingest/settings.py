@@ -8,6 +8,7 @@ import pydantic
 from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
 from voxline.data.drafts import PSEUDO
+from voxline.data.versions import REFERENCE
 from voxline.settings import Settings, merge
 
 HTTP_SCHEMES = ("http://", "https://")
@@ -170,7 +171,7 @@ class CorpusSettings(Settings):
         return roots
 
 
-_NOT_INHERITED = ("uri", "sha256", "corpora", "pseudo")
+_NOT_INHERITED = ("uri", "sha256", "corpora", "pseudo", "dataset")
 
 
 class WeightedCorpus(CorpusSettings):
@@ -205,9 +206,14 @@ class PseudoSettings(Settings):
 class CorporaSettings(CorpusSettings):
     """One corpus, or several that become one manifest."""
 
-    EXPOSED = ("uri", "format")
-    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"corpora", "pseudo"}  # each has a key of its own
+    EXPOSED: ClassVar[tuple[str, ...]] = ("uri", "format")
+    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"corpora", "pseudo", "dataset"}  # each has a key of its own
 
+    dataset: str = pydantic.Field(
+        "",
+        description="a published version, in place of a corpus: digits@7, or digits@latest, which a run resolves once; "
+        "the steps up to extract, which made it, are not run; empty: the corpus at uri",
+    )
     pseudo: PseudoSettings = pydantic.Field(
         PseudoSettings(), description="recordings whose transcripts a model drafted, beside the others (asr)"
     )
@@ -219,6 +225,13 @@ class CorporaSettings(CorpusSettings):
             "with the values of corpus, and a weight; ids and speakers begin with the name and a hyphen",
         )
     )
+
+    @pydantic.field_validator("dataset")
+    @classmethod
+    def _check_dataset(cls, dataset: str) -> str:
+        if dataset and not REFERENCE.fullmatch(dataset):
+            raise ValueError("a name and a version are accepted, such as digits@7 or digits@latest")
+        return dataset
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -236,6 +249,14 @@ class CorporaSettings(CorpusSettings):
 
     @pydantic.model_validator(mode="after")
     def _check_corpora(self) -> Self:
+        if self.dataset:
+            others = {key: getattr(self, key) for key in ("uri", "sha256", "corpora", "corrections")}
+            others["pseudo.uri"] = self.pseudo.uri
+            if given := [key for key, value in others.items() if value]:
+                raise ValueError(
+                    f"dataset is {self.dataset}, and {', '.join(given)} is set too; a version holds what its refresh "
+                    "read: leave that out here, or leave dataset out"
+                )
         if not self.corpora:
             return self
         if PSEUDO in self.corpora:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.language.settings import LanguageSettings
+from voxline.data.dataset import read_utterances
 from voxline.data.drafts import is_draft
-from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio
 from voxline.data.recordings import refuse_changed_audio
 from voxline.errors import WorkError
 from voxline.inference.model_info import ATTENTION
@@ -93,14 +94,14 @@ def check(manifest: Path | str, settings: LanguageSettings) -> None:
     """
     from voxline.data.language_text import check_language_text
 
-    texts = ((utterance.split, utterance.text) for utterance in read_manifest(manifest))
+    texts = ((utterance.split, utterance.text) for utterance in read_utterances(manifest))
     check_language_text(settings.text_settings(), texts)
 
 
 def _read_splits(manifest: Path) -> dict[str, list[Utterance]]:
     # All three are there, since a corpus may have no dev or no test.
     splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
-    for utterance in read_manifest(manifest):
+    for utterance in read_utterances(manifest):
         # Drafts have the words of a model, and maybe of its language model: only what people wrote is counted.
         if not is_draft(utterance.extra):
             splits.setdefault(utterance.split, []).append(utterance)

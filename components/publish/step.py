@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,40 +11,46 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE
 from voxline.data.shards import lock_shards
-from voxline.data.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
-from voxline.errors import WorkError
+from voxline.data.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, PublishedVersion, VersionInfo
+from voxline.errors import VoxlineError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.store.files import explain_disk_errors
-from voxline.store.step_cache import StepOutput, local_inputs
+from voxline.store.objects import open_store
+from voxline.store.step_cache import FORCE_ENV, local_inputs
 from voxline.store.store_locks import shared_store_lock
 
-
-@dataclasses.dataclass
-class PublishedVersion(StepOutput):
-    """The folder of a version, whose URI follows from its number rather than from a step key."""
-
-    version_uri: str = ""
-
-    @property
-    def uri(self) -> str:
-        return self.version_uri
+_JUDGED = ("promoted", "candidate", "refused", "unchanged")
+"""Verdicts of runs whose model the gate has seen."""
 
 
 @local_inputs("dataset")
-def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> PublishedVersion:
+def run(
+    dataset: Path | str,
+    store: Path | str,
+    datasets: Path | str,
+    settings: PublishSettings,
+    *,
+    registry: Path | str = "",
+    model_name: str = "",
+) -> PublishedVersion:
     """Publishes a dataset under the next number, unless the latest version has the same content.
+
+    With `publish.then`, the count `skipped` is 1 if the run ends here: nothing was published, and a model of this
+    version was judged. A training that failed, or was killed, is thus started again.
 
     Args:
       dataset: the output of extract: a folder or bucket URI.
       store: holds the shards.
       datasets: holds a folder for each dataset: a folder or bucket URI.
+      registry: folder or bucket URI of the registry, in which the history of runs is.
+      model_name: in the registry.
 
     Raises:
       WorkError: the dataset is damaged, or `datasets` cannot be written.
     """
     start = time.monotonic()
-    versions = DatasetVersions(datasets, settings.name)
+    versions = DatasetVersions(datasets, settings.dataset)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors("publish", versions.folder))
         stack.enter_context(shared_store_lock(store))  # before the dataset is read, since a purge may change it
@@ -55,7 +62,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
         if same is not None:
             number = same
             folder = versions.path(same)
-            print_status(f"publish: version {same} of {settings.name} already has this content")
+            print_status(f"publish: version {same} of {settings.dataset} already has this content")
         else:
             folder = publish_version(source, store, versions, compact_below=settings.compact_below, note=damage)
             number = int(folder.name)
@@ -64,9 +71,27 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
         "publish", folder, source.key, reused=same is not None, version_uri=versions.uri_of(number)
     )
     output.counts = {"version": number, "utterances": sum(source.counts.values()), **source.counts}
+    if settings.then and output.reused and _was_judged(output.uri, settings, registry, model_name):
+        print_status(f"publish: nothing new, and version {number} was judged before, so nothing is trained")
+        output.counts["skipped"] = 1
     output.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
     output.seconds = time.monotonic() - start
     return output
+
+
+def _was_judged(version: str, settings: PublishSettings, registry: Path | str, model_name: str) -> bool:
+    """Returns whether a run has judged a model of a version, by the history; False where that cannot be read."""
+    if "train" in os.environ.get(FORCE_ENV, "").split(","):
+        return False
+    from voxline.notify.history import FOLDER, read_runs  # few runs need it
+
+    try:
+        runs = read_runs(settings.history or (open_store(registry) / FOLDER).uri, model=model_name)
+    except (VoxlineError, OSError, ValueError):
+        return False
+
+    # A run that ended after publish, as this one may, has a verdict on the dataset alone.
+    return any(run["dataset_uri"] == version and run["verdict"] in _JUDGED and run["digest"] for run in runs)
 
 
 def _same_content(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, str]:

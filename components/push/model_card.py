@@ -99,10 +99,16 @@ def _data(evaluation: Evaluation) -> str:
     return (
         markdown_table(["split", "utterances", "minutes"], rows)
         + (f"\n\nOf train, {describe_drafts(dataset.drafts)}: no person transcribed these." if dataset.drafts else "")
-        + f"\n\nDataset `{dataset.key or 'unknown'}`. Measured on {info.utterances:,} utterances "
+        + f"\n\nDataset {_dataset_names(info)}. Measured on {info.utterances:,} utterances "
         f"of the split `{test.split}` (`{test.fingerprint}`), {test.speakers:,} speakers."
         f"\n\n{_digests(evaluation)}"
     )
+
+
+def _dataset_names(info: EvaluationInfo) -> str:
+    """The dataset by its published version, if that is known, and by its key."""
+    key = f"`{info.model.about.dataset.key or 'unknown'}`"
+    return f"`{info.model.dataset}` ({key})" if info.model.dataset else key
 
 
 def _ancestors(info: EvaluationInfo) -> str:

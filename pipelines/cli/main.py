@@ -179,7 +179,7 @@ def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str],
     from voxline.pipelines.local.runner import check_run
 
     # The plan of a run that would be refused is the refusal.
-    check_run(config.with_default_folders(folder.absolute()), folder.absolute(), until, force)
+    check_run(config.for_this_machine(folder.absolute()), folder.absolute(), until, force)
     planned = plan_run(config, folder, until=until, force=force)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(step) for step in planned], indent=2, ensure_ascii=False))

@@ -27,6 +27,7 @@ from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.size_limits import SizeLimitError, read_bounded
 from voxline.store.uris import is_remote
 
+REFRESH = "refresh"
 MAX_BYTES = 1_000_000
 """Of one document; a config has some thousands."""
 MAX_VALUES = 10_000
@@ -112,6 +113,14 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
     document, assigned = apply_assignments(merged, assignments)
     result = ConfigLayers(document, layers, frozenset(assigned))
     _resolve_paths(document, Path.cwd(), result.is_assigned)
+
+    # A refresh that starts a training is that pipeline, with a publication before it.
+    then = get_key(document, "publish.then")
+    if document.get("pipeline") == REFRESH and isinstance(then, str) and then:
+        if then not in (names := [name for name in pipeline_names() if name != REFRESH]):
+            source = result.source("publish.then")
+            raise SettingsError(f"{source}: 'publish.then' is {then!r}; accepted: {', '.join(names)}")
+        document["pipeline"] = then
     return result
 
 
@@ -158,7 +167,8 @@ def _config_class(layers: ConfigLayers, expected: str | None) -> type[RunConfig]
     source = layers.source("pipeline")
     if name not in (names := pipeline_names()):
         raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, names))}")
-    if expected is not None and name != expected:
+    starts_training = expected == REFRESH and get_key(layers.document, "publish.then") == name
+    if expected is not None and name != expected and not starts_training:
         raise SettingsError(
             f"{source}: 'pipeline' is {name!r}, but the command names {expected!r}; "
             f"write {name} in place of {expected}, or give a config with `pipeline: {expected}`"

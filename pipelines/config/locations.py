@@ -48,6 +48,8 @@ def corpus_locations(values: Values) -> list[str]:
     >>> corpus_locations({"corpus": {"uri": "", "corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
     ['/a', '/b']
     """
+    if reference := get_key(values, "corpus.dataset"):
+        return [f"{values.get('datasets') or 'datasets'}/{str(reference).replace('@', '/')}"]
     named = [corpus.get("uri", "") for corpus in (get_key(values, "corpus.corpora") or {}).values()]
     drafts = get_key(values, "corpus.pseudo.uri")
     uris = [str(uri) for uri in (get_key(values, "corpus.uri"), *named, drafts) if uri]
@@ -55,11 +57,11 @@ def corpus_locations(values: Values) -> list[str]:
 
 
 def corpus_uris(values: Values) -> str:
-    """The locations of a config's corpora, in words.
+    """The locations of a config's corpora, or the name of its dataset's version, in words.
 
     >>> corpus_uris({"corpus": {"corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
     'ours: /a, theirs: /b'
     """
     corpora = get_key(values, "corpus.corpora") or {}
     named = ", ".join(f"{name}: {corpus.get('uri', '')}" for name, corpus in corpora.items())
-    return named or str(get_key(values, "corpus.uri") or "")
+    return named or str(get_key(values, "corpus.dataset") or get_key(values, "corpus.uri") or "")

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import pydantic
@@ -12,7 +13,8 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
-from voxline.pipelines.config.keys import Values
+from voxline.pipelines.config.dataset_version import apply_version, read_version, version_defaults
+from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.run_config import NAME_PATTERN, Name, RunConfig
 from voxline.pipelines.graphs import check_pipeline, pipeline_names, steps_of
 from voxline.pipelines.steps import STEPS
@@ -27,7 +29,17 @@ class TrainingRunConfig(RunConfig):
 
     account: ClassVar[str] = "voxline-train"
 
+    required_on_a_cluster: ClassVar[Sequence[str]] = (*RunConfig.required_on_a_cluster, "datasets", "corpus__dataset")
+
+    datasets: str = pydantic.Field(
+        "",
+        description="folder or bucket URI of dataset versions, for corpus.dataset and publish; "
+        "a run on this machine defaults to <run-dir>/datasets",
+    )
     model: Name = pydantic.Field(..., description="name of the model in the registry")
+    publish: PublishSettings = pydantic.Field(
+        default_factory=lambda: PublishSettings(dataset=""), description=STEPS["publish"].description
+    )
     forecast: ForecastSettings = pydantic.Field(
         default_factory=ForecastSettings, description=STEPS["forecast"].description
     )
@@ -46,15 +58,51 @@ class TrainingRunConfig(RunConfig):
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
-        return merge(super().defaults(document), cls.family().config_defaults(document))
+        values = merge(super().defaults(document), {"publish": {"dataset": ""}})
+        values = merge(values, cls.family().config_defaults(document))
+        return merge(values, version_defaults(document))
 
     @pydantic.model_validator(mode="after")
     def _check_with_family(self) -> Self:
         """Refuses before the first step what train would refuse after extract."""
         if self.corpus.pseudo.uri and not hasattr(self.train, "pseudo_weight"):
             raise ValueError("corpus.pseudo.uri: drafts train recognizers alone (asr); --set corpus.pseudo.uri=")
+        if self.corpus.dataset and self.forecast.skip_below:
+            raise SettingsError(
+                "forecast.skip_below needs the drift that validate measures, and a run on a version (corpus.dataset) "
+                "does not validate; --set forecast.skip_below=0"
+            )
+        if self.corpus.dataset and self.publish.dataset:
+            raise SettingsError(
+                f"corpus.dataset is {self.corpus.dataset}, which is published already; leave publish.dataset out"
+            )
+        if self.publish.then not in ("", self.pipeline):
+            raise SettingsError(f"publish.then is {self.publish.then!r}; this config is for {self.pipeline!r}")
+        if self.publish.then and not self.publish.dataset:
+            raise SettingsError(f"publish.then is {self.publish.then}, and publish.dataset names no dataset; give one")
         self.family().check_config(self)
         return self
+
+    def with_default_folders(self, run_dir: Path) -> Self:
+        config = super().with_default_folders(run_dir)
+        if not (config.corpus.dataset or config.publish.dataset) or config.datasets:
+            return config
+        return config.model_copy(update={"datasets": str(run_dir / "datasets")})
+
+    def for_this_machine(self, run_dir: Path) -> Self:
+        config = super().for_this_machine(run_dir)
+        if not config.corpus.dataset:
+            return config
+        reference, decided = read_version(config.datasets, config.corpus.dataset)
+        values = config.plain()
+        apply_version(values, reference, decided, type(self).example())
+
+        # What follows from the values that the version decides, follows from them now.
+        for _ in range(2):
+            config = type(self).model_validate(values)
+            for key, (value, _origin) in config.derived_values().items():
+                set_key(values, key, value)
+        return type(self).model_validate(values)
 
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         derived = super().derived_values()
@@ -95,6 +143,12 @@ class RefreshConfig(RunConfig):
         "", description="folder or bucket URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
     )
     publish: PublishSettings = pydantic.Field(default_factory=PublishSettings, description=STEPS["publish"].description)
+
+    @pydantic.model_validator(mode="after")
+    def _check_publish(self) -> Self:
+        if not self.publish.dataset:
+            raise SettingsError("publish.dataset is empty; a refresh needs the name of the dataset that it publishes")
+        return self
 
     def history_root(self) -> str:
         return self.datasets

@@ -15,7 +15,7 @@ from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings, attribute_of
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
-from voxline.pipelines.graphs import optional_steps, steps_of
+from voxline.pipelines.graphs import steps_by_config, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
@@ -122,7 +122,7 @@ class RunConfig(Settings):
 
     def optional_steps(self) -> tuple[str, ...]:
         """The steps that this run has, and others of its pipeline have not."""
-        return tuple(name for name in optional_steps(self.pipeline) if STEPS[name].is_on(self))
+        return tuple(name for name in steps_by_config(self.pipeline) if STEPS[name].is_on(self))
 
     def history_root(self) -> str:
         """The location that the run's result goes to, beside which its history is kept."""
@@ -190,6 +190,15 @@ class RunConfig(Settings):
         """A copy in which every location is set; those that are not are folders of the run's folder."""
         update = {key: getattr(self, key) or str(run_dir / folder) for key, folder in self.default_folders.items()}
         return self.model_copy(update=update)
+
+    def for_this_machine(self, run_dir: Path) -> Self:
+        """A copy for a run on this machine: every location is set, and `corpus.dataset` has the version's number.
+
+        Raises:
+          SettingsError: the version does not exist, or a setting contradicts it.
+          WorkError: the version is damaged.
+        """
+        return self.with_default_folders(run_dir)
 
     def unmounted_paths(self) -> dict[str, str]:
         """Key → path, of those that are not on a volume of the cluster, so that pods would not see them."""

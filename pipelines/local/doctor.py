@@ -101,7 +101,7 @@ def diagnose_machine(config: Callable[[], RunConfig] | None, run_dir: Path | Non
     folder = run_dir or Path("runs") / (run_config.name if run_config else "")
     yield from _check_folders(folder, run_config)
     if run_config:
-        yield from catch_errors("corpus", lambda: _check_corpus(run_config))
+        yield from catch_errors("corpus", lambda: _check_corpus(run_config, folder))
         yield from catch_errors("registry", lambda: _check_registry(run_config, folder))
 
     yield from _check_programs()
@@ -193,9 +193,17 @@ def _is_writable(folder: Path) -> bool:
         return False
 
 
-def _check_corpus(config: RunConfig) -> Iterator[Diagnostic]:
+def _check_corpus(config: RunConfig, run_dir: Path) -> Iterator[Diagnostic]:
     from voxline.components.ingest.open_corpus import check_corpus_location
     from voxline.components.ingest.settings import HTTP_SCHEMES
+
+    if config.corpus.dataset:
+        from voxline.data.versions import find_version
+
+        root = getattr(config, "datasets", "") or run_dir.absolute() / "datasets"
+        versions, number = find_version(root, config.corpus.dataset)
+        yield Diagnostic.ok("dataset", versions.uri_of(number))
+        return
 
     check_corpus_location(config.corpus)
     for name, corpus in config.corpus.by_name().items():

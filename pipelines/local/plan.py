@@ -58,7 +58,7 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
       TransientError: a bucket does not answer.
     """
     run_dir = run_dir.absolute()
-    config = config.with_default_folders(run_dir)
+    config = config.for_this_machine(run_dir)
     optional = config.optional_steps()
     graph = graph_of(config.pipeline, optional)
     planned: dict[str, PlannedStep] = {}
@@ -113,7 +113,10 @@ def _plan_step(
         return PlannedStep(name, "run", f"it would fail: {error}")
 
     # The marker of an output in a bucket is not downloaded for the sake of a date.
-    finished = read_done(output.folder).get("finished", "") if open_store(output.uri).local_path().is_dir() else ""
+    finished = ""
+    if open_store(output.uri).local_path().is_dir():
+        with contextlib.suppress(WorkError):  # a published version has no marker
+            finished = read_done(output.folder).get("finished", "")
     return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
 
 

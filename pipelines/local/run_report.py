@@ -15,6 +15,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.forecast.run_forecast import format_figure, title_of
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
+from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.steps import STEPS, Step, writer_of
@@ -58,7 +59,7 @@ def write_run_report(record: RunRecord) -> None:
                 _copy_page(record, step)
 
     published = record.step(writer_of("datasets"))
-    if published and published.status == "succeeded":
+    if published and published.status == "succeeded" and record.steps[-1] is published:
         refresh_page(record, published).write(record.run_dir / REPORT)
     elif source:
         step, page = source
@@ -101,7 +102,7 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     counts = published.counts
     page = Page(
         _title(record, record.reason),
-        lead=f"The content of {record.config['corpus']['uri']} as a dataset.",
+        lead=f"The content of {corpus_uris(record.config)} as a dataset.",
         footer=published.folder,
     )
 
@@ -147,7 +148,7 @@ def _facts(record: RunRecord) -> Block:
     facts = [
         f"Run {record.name}, {_date(record.started)}",
         f"{format_duration(time.time() - record.started)}",
-        f"corpus {record.config['corpus']['uri']}",
+        f"corpus {corpus_uris(record.config)}",
         f"code {revision.removesuffix('+changes')[:12]}{dirty}",
     ]
     return small_print(" · ".join(facts))

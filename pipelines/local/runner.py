@@ -88,7 +88,7 @@ def run_pipeline(
       KeyboardInterrupt: a signal arrived; the steps were stopped and the record was written.
     """
     run_dir = run_dir.absolute()
-    config = config.with_default_folders(run_dir)
+    config = config.for_this_machine(run_dir)
     steps = check_run(config, run_dir, until, force)
     make_run_dir(run_dir)
 
@@ -194,7 +194,8 @@ def check_run(config: RunConfig, run_dir: Path, until: str, force: Collection[st
     """
     check_local_paths(config, run_dir)
     steps = check_steps(config, until, force)
-    check_corpus_location(config.corpus)
+    if not config.corpus.dataset:
+        check_corpus_location(config.corpus)
     config.check_registry()
     config.check_inputs()
     return steps

@@ -68,7 +68,7 @@ def run_step(name: str, config: RunConfig, run_dir: Path, locations: dict[str, s
 
     # All inputs are known before the run's folder is made, so that a mistake leaves no empty folder.
     run_dir = run_dir.absolute()
-    config = config.with_default_folders(run_dir)
+    config = config.for_this_machine(run_dir)
     inputs = {
         kind: locations.get(kind) or _last_output(run_dir, kind, producer, name) for kind, producer in needed.items()
     }

@@ -44,7 +44,11 @@ def finalize(record: RunRecord, history: str = "") -> None:
     published = record.step(writer_of("datasets"))
     if published and published.status == "succeeded":
         record.dataset = published.folder
-        record.reason = _publish_reason(record, published)
+        if record.steps[-1] is published:
+            record.reason = _publish_reason(record, published)
+    opened = record.step("dataset")
+    if opened and opened.status == "succeeded":
+        record.dataset = opened.folder
 
     # The forecast compares what was filled in above, and the pages show all of it.
     if history and record.status == "succeeded":
@@ -72,7 +76,7 @@ def _warnings(validation: dict[str, Any]) -> list[str]:
 
 
 def _publish_reason(record: RunRecord, step: StepRecord) -> str:
-    name = record.config[STEPS[step.name].config_section]["name"]
+    name = record.config[STEPS[step.name].config_section]["dataset"]
     number = step.counts["version"]
     if step.reused:
         return f"Nothing has changed since version {number} of {name}"
@@ -120,7 +124,7 @@ def _step_lines(record: RunRecord) -> list[str]:
 
 def _metric_lines(record: RunRecord) -> list[str]:
     """A line for each headline metric, with its interval if it is known."""
-    if published := record.step(writer_of("datasets")):
+    if not record.metrics and (published := record.step(writer_of("datasets"))):
         splits = [
             f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
         ]

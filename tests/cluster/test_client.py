@@ -25,7 +25,7 @@ name: digits
 store: gs://example-speech/store
 datasets: gs://example-speech/datasets
 corpus: {uri: gs://example-speech/corpora/digits}
-publish: {name: digits}
+publish: {dataset: digits}
 """
 
 # Each command is a call of `main`, in one process: the imports of a process take seconds.

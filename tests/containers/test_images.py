@@ -119,7 +119,7 @@ def test_the_bill_of_materials_matches_the_lock(which: str, ran: Ran) -> None:
 def test_every_step_of_the_image_can_be_imported_in_it(which: str, ran: Ran) -> None:
     """Byte code included: a start compiles nothing."""
     steps = {
-        "data": ("ingest", "convert", "validate", "extract", "publish"),
+        "data": ("dataset", "ingest", "convert", "validate", "extract", "publish"),
         "model": ("train", "evaluate", "push"),
         "validate": ("validate",),
     }[which]

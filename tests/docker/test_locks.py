@@ -15,7 +15,7 @@ FREE = {"model-tpu": {"tensorboard"}, "validate": {"absl-py"}}
 """Packages whose version is not the project's; the same as docker/lock.py says, and why."""
 
 STEPS = {
-    "data": ("ingest", "convert", "validate", "extract", "publish"),
+    "data": ("dataset", "ingest", "convert", "validate", "extract", "publish"),
     "model": ("train", "evaluate", "push"),
 }
 PUBLIC_MODELS = {"huggingface-hub", "sentencepiece", "tokenizers"}

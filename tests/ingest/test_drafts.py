@@ -186,7 +186,7 @@ def test_a_purge_erases_a_speaker_who_was_drafted_and_names_the_model(corpora: P
     store = corpora / "store"
     converted = convert(ingest(store, settings_of(corpora)).uri, store, ConvertSettings(workers=1))
     extracted = extract(converted.uri, store, HOW)
-    publish(extracted.uri, str(store), str(corpora / "datasets"), PublishSettings(name="both"))
+    publish(extracted.uri, str(store), str(corpora / "datasets"), PublishSettings(dataset="both"))
 
     dataset = Dataset.read(extracted.folder)
     assert count_drafts(dataset.rows()) == {MODEL: 9}

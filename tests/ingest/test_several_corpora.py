@@ -118,7 +118,7 @@ def test_a_corpus_that_changes_costs_only_itself(two: Path, capsys: pytest.Captu
         ingested = ingest(two / "store", settings_of(two))
         converted = convert(ingested.folder, two / "store", ConvertSettings(workers=1))
         extracted = extract(converted.folder, two / "store", HOW)
-        published = publish(extracted.uri, str(two / "store"), str(two / "datasets"), PublishSettings(name="both"))
+        published = publish(extracted.uri, str(two / "store"), str(two / "datasets"), PublishSettings(dataset="both"))
         assert published.counts["version"] == version
         return ingested, converted, extracted
 
@@ -215,7 +215,7 @@ def test_a_purge_removes_a_speaker_of_one_corpus(two: Path) -> None:
     ingested = ingest(two / "store", settings_of(two))
     converted = convert(ingested.folder, two / "store", ConvertSettings(workers=1))
     extracted = extract(converted.folder, two / "store", HOW)
-    publish(extracted.uri, str(two / "store"), str(two / "datasets"), PublishSettings(name="both"))
+    publish(extracted.uri, str(two / "store"), str(two / "datasets"), PublishSettings(dataset="both"))
     result = CliRunner().invoke(app, _purge(two, "ann"))
     assert "theirs-ann" in result.output
     assert "ours-ann" in result.output

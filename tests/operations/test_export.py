@@ -63,7 +63,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     ready = convert(ingested.folder, folder / "store", CONVERT)
     extracted = extract(ready.folder, folder / "store", HOW.model_copy(update={"alphabet": CONVERT.alphabet}))
-    publish(extracted.folder, folder / "store", folder / "datasets", PublishSettings(name="corpus"))
+    publish(extracted.folder, folder / "store", folder / "datasets", PublishSettings(dataset="corpus"))
     return folder
 
 

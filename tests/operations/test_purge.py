@@ -305,7 +305,7 @@ def test_a_refresh_after_a_purge_publishes_no_version_and_reuses_what_it_can(
     assert again.folder in shared
     assert again.reused
     _, extracted = refresh(folder, str(folder), 2, without=GONE)
-    published = publish(extracted.folder, places.store, places.datasets[0], PublishSettings(name="three"))
+    published = publish(extracted.folder, places.store, places.datasets[0], PublishSettings(dataset="three"))
     assert (published.reused, published.folder.name) == (True, "2")
 
 

@@ -169,7 +169,7 @@ def test_a_refresh_after_a_purge_publishes_no_version(filled: AnyStorage, made: 
     purged(filled)
     _, extracted = refresh(made, filled.uri, 2, without=GONE)
     store, datasets = f"{filled.uri}/store", f"{filled.uri}/datasets"
-    published = publish(extracted.uri, store, datasets, PublishSettings(name="three"))
+    published = publish(extracted.uri, store, datasets, PublishSettings(dataset="three"))
     assert (published.reused, published.uri) == (True, f"{datasets}/three/2")
     assert traces_of_her(filled) == []
 
@@ -207,7 +207,10 @@ def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage) -> 
         pass
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(
-            f"{filled.uri}/datasets/three/2", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x")
+            f"{filled.uri}/datasets/three/2",
+            f"{filled.uri}/store",
+            f"{filled.uri}/datasets",
+            PublishSettings(dataset="x"),
         )
 
 
@@ -272,7 +275,10 @@ def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(
     denied.times = 0
     with pytest.raises(WorkError, match="a purge was started here and did not finish; run the same command again"):
         publish(
-            f"{filled.uri}/datasets/three/2", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x")
+            f"{filled.uri}/datasets/three/2",
+            f"{filled.uri}/store",
+            f"{filled.uri}/datasets",
+            PublishSettings(dataset="x"),
         )
     is_clean(filled, expected, purged(filled).footprint.clips)
 

@@ -46,11 +46,11 @@ def make(folder: Path, base: str, count: int = COUNT) -> None:
     corpus(folder, count)
     for version in (1, 2):
         converted, extracted = refresh(folder, base, version)
-        published = publish(extracted.uri, f"{base}/store", f"{base}/datasets", PublishSettings(name="three"))
+        published = publish(extracted.uri, f"{base}/store", f"{base}/datasets", PublishSettings(dataset="three"))
     others = [one for one in read_manifest(converted.folder) if one.speaker != GONE]
     write_manifest(folder / "manifest.jsonl", others)
     without = extract(folder / "manifest.jsonl", f"{base}/store", HOW)
-    publish(without.uri, f"{base}/store", f"{base}/datasets", PublishSettings(name="two"))
+    publish(without.uri, f"{base}/store", f"{base}/datasets", PublishSettings(dataset="two"))
     dataset = Dataset.read(localize(published.uri), shards=False)
     model = train(local_path(f"{base}/store") / "train" / "0123", dataset)
     register(f"{base}/registry", model, dataset)

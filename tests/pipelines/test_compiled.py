@@ -70,7 +70,7 @@ datasets: gs://speech/datasets
 registry: gs://speech/registry
 corpus: {uri: gs://speech/corpora/LibriSpeech}
 extract: {features: {mels: 40}}
-publish: {name: librispeech}
+publish: {dataset: librispeech}
 """,
 }
 CASES = {
@@ -193,7 +193,7 @@ def test_the_config_becomes_the_defaults_of_the_form(case: str, documents: tuple
             "push__limits__intent_error_rate": 0.02,
             "model": "house-intents",
         },
-        "refresh": {"datasets": "gs://speech/datasets", "publish__name": "librispeech", "extract__features__mels": 40},
+        "refresh": {"datasets": "gs://speech/datasets", "extract__features__mels": 40},
     }[CASES[case][0]]
     assert {name: form[name]["defaultValue"] for name in expected} == expected
     assert form["convert__sample_rate"]["parameterType"] == "NUMBER_INTEGER"
@@ -228,3 +228,49 @@ def test_a_pipeline_of_several_corpora_needs_no_location_of_one(tmp_path: Path) 
     config = load_config([Path(__file__).parents[2] / "configs/asr/several-corpora.yaml"])
     spec, _ = load_ir(compile_to_yaml(config, tmp_path / "ir.yaml"))
     assert spec["root"]["inputDefinitions"]["parameters"]["corpus__uri"]["defaultValue"] == ""
+
+
+VERSION = """
+name: nightly
+store: gs://speech/store
+registry: gs://speech/registry
+datasets: gs://speech/datasets
+corpus: {dataset: digits@latest}
+language: {kind: ngram}
+"""
+
+
+def test_a_run_on_a_version_has_its_name_as_a_parameter(tmp_path: Path) -> None:
+    """A schedule compiles `latest` once, and each of its runs resolves it."""
+    spec, _ = load_ir(compile_to_yaml(load_config(VERSION), tmp_path / "ir.yaml"))
+    parameters = spec["root"]["inputDefinitions"]["parameters"]
+    assert parameters["corpus__dataset"]["defaultValue"] == "digits@latest"
+    assert parameters["datasets"]["defaultValue"] == "gs://speech/datasets"
+    assert not {"corpus__uri", "convert__alphabet"} & set(parameters)
+
+    tasks = spec["root"]["dag"]["tasks"]
+    assert set(tasks) == {"dataset", "train", "language", "evaluate", "push"}
+    for step, name, output in (("train", "dataset", "version"), ("evaluate", "wavs", "rows")):
+        source = tasks[step]["inputs"]["artifacts"][name]["taskOutputArtifact"]
+        assert source == {"outputArtifactKey": output, "producerTask": "dataset"}
+
+    # Without a default, the form of the UI requires a value.
+    unset = VERSION.replace("datasets: gs://speech/datasets\n", "")
+    spec, _ = load_ir(compile_to_yaml(load_config(unset), tmp_path / "unset.yaml"))
+    assert "defaultValue" not in spec["root"]["inputDefinitions"]["parameters"]["datasets"]
+
+
+@pytest.mark.parametrize("pipeline", ["asr", "refresh"])
+def test_a_publication_starts_the_training_in_the_same_graph(pipeline: str, tmp_path: Path) -> None:
+    published = VERSION.replace("{dataset: digits@latest}", "{uri: gs://speech/digits}").replace("language", "publish")
+    text = f"pipeline: {pipeline}\n" + published.replace("{kind: ngram}", "{dataset: digits, then: asr}")
+    spec, _ = load_ir(compile_to_yaml(load_config(text), tmp_path / "ir.yaml"))
+    tasks = spec["root"]["dag"]["tasks"]
+    assert set(tasks) == {"ingest", "convert", "validate", "extract", "publish", "condition-1"}
+    condition = tasks["condition-1"]["triggerPolicy"]["condition"]
+    assert condition == "inputs.parameter_values['pipelinechannel--publish-Output'] == 'yes'"
+
+    training = spec["components"]["comp-condition-1"]["dag"]["tasks"]
+    assert set(training) == {"train", "evaluate", "push"}
+    artifacts = training["train"]["inputs"]["artifacts"]
+    assert artifacts["dataset"] == {"componentInputArtifact": "pipelinechannel--publish-version"}

@@ -29,7 +29,7 @@ def datasets(tmp_path: Path) -> Path:
     for count in (10, 9):
         folder = tmp_path / "store" / str(count)
         write_dataset(folder, spoken[:count], FEATURES, Alphabet.from_name("english"))
-        publish(folder, tmp_path / "store", tmp_path / "datasets", PublishSettings(name="commands"))
+        publish(folder, tmp_path / "store", tmp_path / "datasets", PublishSettings(dataset="commands"))
     return tmp_path / "datasets"
 
 

@@ -10,7 +10,10 @@ import pytest
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS
-from voxline.data.dataset import Dataset
+from voxline.data.dataset import Dataset, read_utterances
+from voxline.data.manifest import fingerprint_utterances, read_manifest
+from voxline.data.recordings import refuse_changed_audio
+from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
 from voxline.store.files import read_json
@@ -21,7 +24,7 @@ pipeline: refresh
 name: tiny
 corpus: {uri: corpus}
 extract: {features: {mels: 16}}
-publish: {name: commands}
+publish: {dataset: commands}
 notify: {textfile: voxline.prom, success_days: 2}
 """
 
@@ -134,6 +137,109 @@ def test_a_recognizer_trains_on_a_dataset_version(house: House, runs: dict[str, 
     ended = voxline("step", "train", "--config", "tiny.yaml", "--dataset", version, cwd=house.folder)
     assert ended.returncode == 0, ended.stderr
     assert re.search(r"^model +/", ended.stdout, re.MULTILINE)
+
+
+TRAINING = """
+name: on-version
+datasets: runs/tiny/datasets
+corpus: {dataset: commands@latest}
+train:
+  epochs: 1
+  batch_size: 8
+  model: {layers: 1, units: 8, rnn: simple, directions: forward, convolutions: [{channels: 2, stride: [3, 2]}]}
+evaluate: {bootstrap_samples: 200}
+"""
+
+
+@pytest.fixture(scope="module")
+def on_latest(house: House, runs: dict[str, Any]) -> dict[str, Any]:
+    """The record of a run on the latest version."""
+    (house.folder / "on-version.yaml").write_text(TRAINING, encoding="utf-8")
+    ended = voxline("run", "asr", "--config", "on-version.yaml", cwd=house.folder)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    record: dict[str, Any] = read_json(house.folder / "runs" / "on-version" / "run.json")
+    return record
+
+
+def trained_on(record: dict[str, Any]) -> str:
+    """The key of the dataset that a run's model was trained on."""
+    (train,) = (step for step in record["steps"] if step["name"] == "train")
+    return str(read_json(Path(train["folder"]) / "done.json")["inputs"]["dataset"])
+
+
+def test_a_run_on_the_latest_version_records_its_number(
+    house: House, runs: dict[str, Any], on_latest: dict[str, Any]
+) -> None:
+    folder = house.folder / "runs" / "on-version"
+    assert [step["name"] for step in on_latest["steps"]] == ["dataset", "train", "evaluate", "push"]
+    assert trained_on(on_latest) == Dataset.read_header(runs["corrected"]["record"]["dataset"]).key
+    assert on_latest["inputs"]["corpus"] == "commands@2"
+    assert "dataset: commands@2" in (folder / "config.yaml").read_text(encoding="utf-8")
+    assert "corpus commands@2" in (folder / "report.html").read_text(encoding="utf-8")
+
+    # What the gate judged says the version too, and so does a model in the registry.
+    push = next(step for step in on_latest["steps"] if step["name"] == "push")
+    assert read_json(Path(push["outputs"]["verdict"]))["dataset"] == "commands@2"
+    evaluate = next(step for step in on_latest["steps"] if step["name"] == "evaluate")
+    measured = read_json(Path(evaluate["outputs"]["metrics"]))
+    assert (measured["test"]["dataset"], measured["model"]["dataset"]) == ("commands@2", "commands@2")
+
+
+def test_the_settings_of_a_version_are_those_of_its_refresh(house: House, on_latest: dict[str, Any]) -> None:
+    config = load_config(house.folder / "runs" / "on-version" / "config.yaml")
+    refreshed = load_config(house.folder / "refresh.yaml")
+    assert config.extract.features == refreshed.extract.features
+    assert config.extract.features.mels == 16
+
+    other = ["--set", "extract.features.mels=20"]
+    refused = voxline("run", "asr", "--config", "on-version.yaml", "--dry-run", *other, cwd=house.folder)
+    assert refused.returncode == 2
+    assert "extract.features is" in refused.stderr
+    assert "commands@2 was made with" in refused.stderr
+
+
+@pytest.mark.slow
+def test_last_months_model_is_made_again_by_the_number_of_its_version(
+    house: House, runs: dict[str, Any], on_latest: dict[str, Any]
+) -> None:
+    # An older version: a corpus that was rolled back. Its key is the content's, so a training on it is found again.
+    first = ["--set", "corpus.dataset=commands@1", "--until", "train"]
+    for reused in (False, True):
+        ended = voxline("run", "asr", "--config", "on-version.yaml", *first, cwd=house.folder)
+        assert ended.returncode == 0, ended.stderr
+        record = read_json(house.folder / "runs" / "on-version" / "run.json")
+        assert trained_on(record) == Dataset.read_header(runs["first"]["record"]["dataset"]).key
+        assert record["steps"][1]["reused"] is reused
+
+
+def test_a_version_that_does_not_exist_is_refused_before_any_work(house: House, on_latest: dict[str, Any]) -> None:
+    for reference, said in (("commands@9", "existing: 1, 2"), ("digits@latest", "has no version")):
+        setting = f"corpus.dataset={reference}"
+        refused = voxline("run", "asr", "--config", "on-version.yaml", "--set", setting, cwd=house.folder)
+        assert refused.returncode == 2, refused.stdout
+        assert reference in refused.stderr
+        assert said in refused.stderr
+
+
+def test_a_version_is_read_as_the_manifest_that_it_was_made_of(house: House, runs: dict[str, Any]) -> None:
+    record = runs["corrected"]["record"]
+    (convert,) = (step for step in record["steps"] if step["name"] == "convert")
+    converted = read_manifest(convert["folder"])
+    published = read_utterances(record["dataset"])
+    assert fingerprint_utterances(published) == fingerprint_utterances(converted)
+    files = {utterance.id: Path(utterance.audio_filepath) for utterance in converted}
+    assert all(Path(utterance.audio_filepath).samefile(files[utterance.id]) for utterance in published)
+
+    # Its rows have no measurements: the logs of the pool tell whether a WAV is what convert wrote.
+    refuse_changed_audio(published, "evaluate")
+    wav = Path(published[0].audio_filepath)
+    content = wav.read_bytes()
+    wav.write_bytes(content[:-2] + b"xy")
+    try:
+        with pytest.raises(WorkError, match="WAVs had changed since convert wrote them"):
+            refuse_changed_audio(published, "evaluate")
+    finally:
+        wav.write_bytes(content)
 
 
 @pytest.mark.parametrize(

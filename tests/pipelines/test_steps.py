@@ -13,7 +13,7 @@ import yaml
 from tests.pipelines.conftest import load_ir
 from tests.waiting import PATIENCE_SECONDS
 from voxline.notify.settings import NOTIFY_ENV
-from voxline.pipelines.graphs import graph_of, optional_steps, pipeline_names, steps_of
+from voxline.pipelines.graphs import graph_of, optional_steps, pipeline_names, steps_by_config, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json
 
@@ -103,7 +103,7 @@ name: tiny
 corpus: {{uri: {corpus}}}
 extract: {{features: {{mels: 16}}}}
 vocabulary: {{most: 7}}
-publish: {{name: commands}}
+publish: {{dataset: commands}}
 """
 
 
@@ -192,11 +192,14 @@ def test_a_new_step_changes_two_files_of_the_product(house: Path, corpus: Path) 
 
 def test_graphs_follow_from_the_inputs_of_steps() -> None:
     for pipeline in pipeline_names():
-        for optional in ([], optional_steps(pipeline)):
+        alternatives = [[name] for name in steps_by_config(pipeline) if STEPS[name].replaces_steps]
+        for optional in ([], optional_steps(pipeline), *alternatives):
             graph = graph_of(pipeline, optional)
             for number, step in enumerate(graph):
                 assert set(graph[step].values()) <= set(list(graph)[:number])
-    assert optional_steps("asr") == ["forecast", "language"]
+    assert optional_steps("asr") == ["publish", "forecast", "language"]
+    assert list(graph_of("asr", ["dataset"])) == ["dataset", "train", "evaluate", "push"]
+    assert graph_of("asr", ["publish"])["train"] == {"dataset": "publish"}
     assert graph_of("asr", ["language"])["push"] == {"model": "language", "evaluation": "evaluate"}
 
 
@@ -206,6 +209,6 @@ def test_a_component_names_the_image_of_its_step(name: str) -> None:
     from voxline.pipelines.kfp_graph import load_pipeline
 
     pipeline = next(pipeline for pipeline in pipeline_names() if name in steps_of(pipeline))
-    spec = load_pipeline(pipeline, optional=optional_steps(pipeline)).pipeline_spec
+    spec = load_pipeline(pipeline, optional=[name]).pipeline_spec
     image = spec.deployment_spec["executors"][f"exec-{name}"]["container"]["image"]
     assert image.rpartition("/")[2].partition(":")[0] == STEPS[name].image

@@ -11,7 +11,7 @@ from voxline.components.publish.step import run as publish
 from voxline.errors import WorkError
 from voxline.store.step_cache import StepOutput
 
-NAMED = PublishSettings(name="commands")
+NAMED = PublishSettings(dataset="commands")
 
 
 def page_of(work: StepOutput) -> str:

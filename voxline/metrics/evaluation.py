@@ -151,11 +151,13 @@ class EvaluatedModel(FilePart, forbid_unknown_fields=False):
     Attributes:
       name: in the registry.
       about: its `model.json`.
+      dataset: the published version that it was trained on, such as digits@7; empty if that is not known.
     """
 
     digest: str
     name: str
     about: ModelInfo
+    dataset: str = ""
 
 
 class EvaluatedSplit(FilePart, forbid_unknown_fields=False):
@@ -165,12 +167,14 @@ class EvaluatedSplit(FilePart, forbid_unknown_fields=False):
       split: "test" or "dev".
       speakers: known ones.
       also_in_train: utterances whose sentence train contains too.
+      dataset: the published version that they are of, such as digits@7; empty of a corpus.
     """
 
     split: str
     fingerprint: str
     speakers: int
     also_in_train: int
+    dataset: str = ""
 
 
 class SplitCounts(FilePart, forbid_unknown_fields=False):

@@ -197,7 +197,7 @@ class RunEvent:
         its own.
       model_uri: location of that version.
       digest: of the model that was judged.
-      dataset_version, dataset_uri: that were published, or found unchanged.
+      dataset_version, dataset_uri: that were published, found unchanged, or trained on.
       revision: of the code.
       anomalies: figures that stand out from the runs before; see `run_forecast.find_anomalies`.
     """
@@ -261,9 +261,12 @@ class RunEvent:
             result = {"version": event.version, "model_uri": published.uri, "digest": event.digest}
             verdict = "promoted" if event.alias == PRODUCTION else "candidate"
 
-        if (refreshed := named.get("publish")) and refreshed.status == "succeeded":
-            result = {"dataset_version": refreshed.counts["version"], "dataset_uri": refreshed.folder}
-            verdict = "unchanged" if refreshed.reused else "published"
+        # A run that trained on a version has the verdict of its model; one that only published, that of the dataset.
+        opened = named.get("publish") or named.get("dataset")
+        if opened and opened.status == "succeeded":
+            result |= {"dataset_version": opened.counts["version"], "dataset_uri": opened.folder}
+            if opened.name == "publish" and steps[-1] is opened:
+                verdict = "unchanged" if opened.reused else "published"
 
         return cls(
             run, verdict, reason, time.time(), tuple(steps),
@@ -282,7 +285,7 @@ class RunEvent:
     @property
     def hours(self) -> dict[str, float]:
         """Split → hours of audio in the dataset; empty if the run made none."""
-        metrics = next((step.metrics for step in self.steps if step.name == "extract"), {})
+        metrics = next((step.metrics for step in self.steps if step.name in ("extract", "dataset")), {})
         return {name.removesuffix("_hours"): hours for name, hours in metrics.items() if name.endswith("_hours")}
 
     @property
