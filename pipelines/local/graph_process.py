@@ -6,22 +6,31 @@ It is a separate process because kfp.local prints and logs on its own, because a
 process group, and because the `voxline` command need not import kfp.
 """
 
+import atexit
+import builtins
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import stat
 import sys
+import tempfile
 import threading
+import traceback
 import types
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
+
+_PYTHON = sys.executable
+_PRINT = print
+"""Python's own, which kfp replaces while a task runs."""
 
 
 def main(request_file: str) -> None:
@@ -39,6 +48,9 @@ def main(request_file: str) -> None:
     warnings.filterwarnings("ignore", message="You may be attemping to run a task that uses custom")
     with _no_cluster_client():
         from kfp import local
+        from kfp.local import subprocess_task_handler
+
+    subprocess_task_handler.run_local_subprocess = run_in_fork
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
@@ -49,6 +61,75 @@ def main(request_file: str) -> None:
         if "finished with status" not in str(error):
             raise
         sys.exit(str(error))  # a task failed and printed the reason
+
+
+def run_in_fork(full_command: list[str], env_vars: dict[str, str] | None = None) -> int:
+    """Runs a task's process; kfp calls it as its own function of the same signature.
+
+    kfp starts a Python that imports kfp and Voxline, for a second of each step. A fork of this process has them.
+
+    Args:
+      full_command: a shell, its script, the source of the component's function, and the arguments of the executor.
+
+    Returns:
+      Its exit status; negative: the signal that ended it.
+    """
+    *_, source = full_command[: full_command.index("--executor_input")]
+    arguments = full_command[full_command.index("--executor_input") :]
+    read_end, write_end = os.pipe()
+
+    # What is buffered would be written twice.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process == 0:
+        os.close(read_end)
+        _execute(source, arguments, env_vars or {}, write_end)
+    os.close(write_end)
+
+    # As kfp does, which indents what is printed here.
+    with open(read_end, encoding="utf-8", errors="replace") as output:
+        for line in output:
+            print(line, end="")
+    print("\n")
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _execute(source: str, arguments: list[str], variables: dict[str, str], output: int) -> NoReturn:
+    """Runs kfp's executor in a forked process, as if Python had just started, and ends it."""
+    status = 1
+    try:
+        # Handlers and open ends of the parent are not this process's.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        atexit._clear()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        builtins.print = _PRINT
+        logging.getLogger().handlers.clear()
+        sys.executable = _PYTHON
+        os.environ.update(variables, _KFP_RUNTIME="true")
+
+        # The function of a component is read from a file.
+        module = Path(tempfile.mkdtemp()) / "ephemeral_component.py"
+        module.write_text(source, encoding="utf-8")
+        sys.argv = ["executor_main", "--component_module_path", str(module), *arguments]
+
+        from kfp.dsl.executor_main import executor_main
+
+        executor_main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # What Python does at its end, without the frames of the parent, which are below this one.
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def end_with_parent() -> None:
