@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,9 @@ from voxline.pipelines.cli.options import (
 
 if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
+
+
+Local = Annotated[bool, typer.Option("--local", help="On this machine, by systemd or cron, without a cluster.")]
 
 
 def add_cluster_commands(app: typer.Typer) -> None:
@@ -283,24 +287,44 @@ def set_schedule(
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
     platform: Platform = "kfp",
+    local: Local = False,
+    run_dir: RunDir = None,
+    scheduler: Annotated[
+        str, typer.Option("--with", metavar="SCHEDULER", help="With --local: systemd or cron.  [default: what runs]")
+    ] = "",
+    print_only: Annotated[
+        bool, typer.Option("--print", help="With --local: print the units or the line of the crontab; set nothing.")
+    ] = False,
     *,
     connection: Connection,
 ) -> None:
-    """Create or change a schedule.
+    """Create or change a schedule, on a cluster or with --local on this machine.
 
-    One run at a time; a missed time starts no run.
+    One run at a time; a cluster makes up for no missed time, systemd does.
 
     \b
     Examples:
       voxline schedule asr --config nightly.yaml --cron '0 2 * * *'
+      voxline schedule asr --config nightly.yaml --cron '0 2 * * *' --local
       voxline schedule asr --config nightly.yaml --platform vertex --cron '0 2 * * *' --time-zone Europe/Berlin
     """
     from datetime import UTC, datetime
 
     from voxline.pipelines.cluster import submit
-    from voxline.pipelines.cluster.cron import Cron, load_time_zone
     from voxline.pipelines.cluster.schedules import Schedule, Schedules
     from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.local.cron import Cron, load_time_zone
+
+    # An option that would have no effect is refused.
+    if local:
+        elsewhere = {**connection.given(), "pipeline_root": pipeline_root, "platform": platform != "kfp"}
+        for option in [option for option, value in elsewhere.items() if value]:
+            raise SettingsError(f"--{option.replace('_', '-')}: not with --local; leave it out")
+        _schedule_here(pipeline, config, set_ or [], cron, name, time_zone, run_dir, scheduler, print_only=print_only)
+        return
+    for option, value in {"run-dir": run_dir, "with": scheduler, "print": print_only}.items():
+        if value:
+            raise SettingsError(f"--{option}: with --local only")
 
     # Vertex AI knows time zones, and keeps the expression as it is.
     if check_platform(platform, **connection.given()):
@@ -338,13 +362,80 @@ def set_schedule(
     )
 
 
+def _schedule_here(
+    pipeline: str,
+    config: list[Path],
+    assignments: list[str],
+    expression: str,
+    name: str,
+    time_zone: str,
+    run_dir: Path | None,
+    scheduler: str,
+    *,
+    print_only: bool,
+) -> None:
+    """Sets a schedule of this user on this machine, or prints it."""
+    from datetime import datetime
+
+    from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.config.run_config import NAME_PATTERN
+    from voxline.pipelines.local import schedule as local_schedule
+    from voxline.pipelines.local.cron import Cron, load_time_zone
+    from voxline.pipelines.local.runner import check_run
+    from voxline.pipelines.local.single_step import make_run_dir
+
+    run_config = load_config(config, assignments, pipeline=pipeline)
+    name = name or run_config.name
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise SettingsError(f"--name {name!r}: accepted: letters, digits, '.', '_' and '-'")
+    zone = load_time_zone(time_zone, "--time-zone") if time_zone else None
+
+    # A run that would be refused at night is refused now.
+    folder = (run_dir or Path("runs") / run_config.name).absolute()
+    check_run(run_config.with_default_folders(folder), folder, "", [])
+    arguments = ["run", pipeline]
+    for file in config:
+        arguments += ["--config", str(file.absolute())]
+    for assignment in assignments:
+        arguments += ["--set", assignment]
+    arguments += ["--run-dir", str(folder)]
+    planned = local_schedule.LocalSchedule(name, Cron.read(expression), tuple(arguments), folder, Path.cwd(), time_zone)
+
+    chosen = local_schedule.check_scheduler(scheduler) if scheduler else local_schedule.scheduler_of_machine()
+    if print_only:
+        typer.echo(
+            planned.crontab_line() if chosen == "cron" else f"{planned.service()}\n{planned.timer()}",
+            nl=chosen == "cron",
+        )
+        return
+    make_run_dir(folder)
+    local_schedule.install(planned, chosen)
+
+    # The next time, so that a mistake in the expression is seen now and not at night.
+    next_ = next(planned.cron.firings(datetime.now(zone) if zone else datetime.now().astimezone()))
+    typer.echo(f"{chosen:<8} {name}\nlog      {planned.log}\nnext     {next_:%F %T %Z}")
+    if chosen == "systemd" and not local_schedule.lingers():
+        typer.echo("voxline: it runs only while you are logged in; `loginctl enable-linger` changes that", err=True)
+    if not run_config.notify.addresses():
+        typer.echo(
+            "voxline: no setting of notify sends the outcome of a night anywhere; notify.webhook.url does", err=True
+        )
+
+
 @schedule.command("list")
 @takes_connection()
 def list_schedules(
+    local: Local = False,
     *,
     connection: Connection,
 ) -> None:
     """List the schedules and whether they are enabled."""
+    if local:
+        from voxline.pipelines.local.schedule import installed
+
+        for name, scheduler, times in installed():
+            typer.echo(f"{name}  {scheduler}  {times}")
+        return
     from voxline.pipelines.cluster.schedules import Schedules, format_schedules
 
     for line in format_schedules(Schedules(connection.open()).all()):
@@ -355,10 +446,17 @@ def list_schedules(
 @takes_connection()
 def remove_schedule(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")],
+    local: Local = False,
     *,
     connection: Connection,
 ) -> None:
     """Remove a schedule; runs that it started continue."""
+    if local:
+        from voxline.pipelines.local.schedule import remove
+
+        remove(name)
+        typer.echo(f"{name}: removed")
+        return
     from voxline.pipelines.cluster.schedules import Schedules
 
     Schedules(connection.open()).remove(name)

@@ -20,9 +20,9 @@ from typing import Any
 import kfp_server_api
 
 from voxline.errors import VoxlineError, WorkError
-from voxline.pipelines.cluster.cron import Cron, load_time_zone
 from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError, list_all, list_named
 from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id, runtime_config
+from voxline.pipelines.local.cron import Cron, load_time_zone
 
 DESCRIPTION_PREFIX = "Set by `voxline schedule`; content "
 """Start of the description of our schedules; the hash of their content follows."""

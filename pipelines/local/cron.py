@@ -97,6 +97,27 @@ class Cron:
                 if moment > after:
                     yield moment
 
+    def calendar_events(self, zone: str = "") -> list[str]:
+        """The same times as systemd's OnCalendar=, in a time zone; empty: the machine's.
+
+        Two where a day of the month and a weekday are both given: either one matches in cron, both must in systemd.
+
+        >>> Cron.read("30 2 1 * mon").calendar_events()
+        ['*-*-1 2:30:0', 'Mon *-*-* 2:30:0']
+        """
+        values = [
+            "*" if field in WILDCARDS else ",".join(map(str, sorted(_parse_field(name, field, bounds, str(self)))))
+            for (name, bounds), field in zip(FIELDS.items(), self.fields, strict=True)
+        ]
+        second, minute, hour, day, month, weekday = values
+        time = f"{hour}:{minute}:{second} {zone}".strip()
+        weekdays = ",".join(NAMES["weekday"][int(number)].title() for number in weekday.split(",") if number != "*")
+
+        either = not any(self.fields[at].startswith(WILDCARDS) for at in (DAY, WEEKDAY))
+        if either:
+            return [f"*-{month}-{day} {time}", f"{weekdays} *-{month}-* {time}"]
+        return [f"{weekdays} *-{month}-{day} {time}".strip()]
+
     def converted(self, zone: str, to: str) -> "Cron":
         """The same times, for a cluster that reads cron in another time zone.
 

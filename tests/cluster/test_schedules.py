@@ -10,10 +10,10 @@ from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
 from voxline.errors import VoxlineError
 from voxline.pipelines.cluster.access import KfpEndpoint
-from voxline.pipelines.cluster.cron import Cron
 from voxline.pipelines.cluster.kfp_client import KfpServer
 from voxline.pipelines.cluster.schedules import Schedule, Schedules
 from voxline.pipelines.cluster.submit import CompiledPipeline, PipelineVersion, upload_version
+from voxline.pipelines.local.cron import Cron
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 IR = b"""

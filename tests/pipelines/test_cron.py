@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.pipelines.cluster.cron import Cron
+from voxline.pipelines.local.cron import Cron
 
 START = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 

@@ -49,7 +49,7 @@ class StoppedTask(ToyTask):
                 self.send()
             return train_step(batch, rate, completed)
 
-        self.module.train_step = train_and_stop
+        self.module.train_step = train_and_stop  # type: ignore[method-assign, assignment]
 
     def send(self) -> None:
         for _ in range(3):  # a person presses Ctrl-C more than once
