@@ -67,7 +67,7 @@ class Opponent:
     look: int = 0
 
     def confidence(self, settings: PushSettings) -> float:
-        """What the comparison needs."""
+        """The confidence that the comparison needs."""
         return look_confidence(settings.confidence, self.look) if self.look else settings.confidence
 
 
@@ -309,6 +309,8 @@ def check_as_measured(evaluation: Evaluation, opponent: Opponent, settings: Push
             detail = f"{metric.title}: not measured on any utterance for both this model and version {opponent.version}"
             checks.append(GateCheck(title, None, detail))
             continue
+
+        # The difference itself, and not its bound.
         difference = compared.difference
         before = _value(evaluation.results, opponent.metrics, metric)
         margin = settings.margin(metric.name, before)
@@ -496,6 +498,7 @@ def _check_metric(
         f"{metric.format_difference(metric.sign * highest)}; "
         f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"
     )
+    # A model that was measured worse by more than the margin is not helped by more utterances.
     if not passed and compared.difference <= margin:
         needed = _utterances_needed(compared, counts, highest, margin, bootstrap.confidence)
         detail += "; it may be as good, and the test split is too small to show it"
@@ -514,8 +517,11 @@ def _count_differences(
         return None
     speakers = [result.speaker for result in results] if compared.interval.over == "speakers" else None
     values = [result.metrics[metric.name] for result in results]
-    others = [other[result.id][metric.name] for result in results]
-    counts = PairedCounts.of(values, others, speakers) if metric.sign > 0 else PairedCounts.of(others, values, speakers)
+    baseline = [other[result.id][metric.name] for result in results]
+
+    # Events of a rate that is better higher are the merits of a model: fewer of them are its errors.
+    models = (values, baseline) if metric.sign > 0 else (baseline, values)
+    counts = PairedCounts.of(*models, units=speakers)
     return counts if counts.differing < FEW_DIFFERENCES else None
 
 

@@ -196,7 +196,7 @@ def _counted(measured: Evaluation, models: Registry, champion: Opponent, checks:
 
 
 def _is_clean_successor(models: Registry, in_service: int, source: Path) -> bool:
-    """Whether a model knows no erased speaker, in contrast to the one that it would replace."""
+    """Returns whether a model knows no erased speaker, in contrast to the one that it would replace."""
     if not erased_in(models, in_service):
         return False
     file = source / TRAINED_ON
@@ -228,17 +228,19 @@ def _erased_in_service(models: Registry) -> list[str]:
     in_service = models.in_service()
     if in_service is None or not (count := erased_in(models, in_service)):
         return []
+
+    # The quickest remedy is a version that never knew them.
     clean = last_without_erased(models)
     root, _, name = models.uri.rpartition("/")
     remedy = "train again without the speaker"
     if clean is not None:
         remedy += f", or go back to version {clean} (voxline models rollback {name} --to {clean} --registry {root})"
-    told = (
+    warning = (
         f"version {in_service}, still in production, was trained on {count:,} utterances of a speaker who was erased "
         f"since; {remedy}"
     )
-    print_status(f"push: warning: {told}")
-    return [told]
+    print_status(f"push: warning: {warning}")
+    return [warning]
 
 
 def _compare_with_service(

@@ -46,7 +46,7 @@ def best_version(registry: Registry) -> int | None:
 
 
 def erased_in(registry: Registry, version: int) -> int | None:
-    """How many utterances of speakers who were erased since a version was trained on; None if nobody can tell."""
+    """Counts the utterances that a version was trained on and that were erased since; None if nobody can tell."""
     source = f"{registry.uri}/{version}/{TRAINED_ON}"
     try:
         return erased_utterances(registry.read_file(version, TRAINED_ON), source)

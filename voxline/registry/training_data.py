@@ -133,7 +133,7 @@ def training_data_of(dataset: "Dataset") -> TrainingData:
 
 
 def erased_utterances(data: bytes | None, source: str) -> int | None:
-    """How many utterances of erased speakers a model was trained on; None without a list.
+    """Counts the utterances that a model was trained on and that were erased since; None without a list.
 
     Args:
       data: of the file, of which only the head is read; None: it has none.
