@@ -80,6 +80,13 @@ def test_words_that_go_wrong_together_count_once() -> None:
     assert PairedCounts.of(apart, zeros, speakers).worse == 2
 
 
+def test_of_a_few_words_all_may_be_lost_and_no_more() -> None:
+    """A margin of 1 accepts anything, as a test of the way to a model may want."""
+    silent = [SumAndWeight(3, 3)] * 5
+    assert PairedCounts.of(silent, silent).highest(0.999) == 1.0
+    assert PairedCounts.of([SumAndWeight(9, 3)] * 5, [SumAndWeight(0, 3)] * 5).highest(0.999) == pytest.approx(3.0)
+
+
 def test_what_is_needed_is_what_is_accepted() -> None:
     counts = PairedCounts(worse=1, better=1, chances=165.0, utterances=165, differing=2)
     bound = counts.highest(0.95)

@@ -117,7 +117,10 @@ class PairedCounts:
 
     def highest(self, confidence: float) -> float:
         """The upper bound of the difference of the two error rates, as a share."""
-        return highest_excess(self.worse, self.better, 1 - confidence) / self.chances
+        bound = highest_excess(self.worse, self.better, 1 - confidence) / self.chances
+
+        # Without insertions all words can be lost, and no more.
+        return min(bound, max(1.0, (self.worse - self.better) / self.chances))
 
     def utterances_needed(self, margin: float, confidence: float) -> int | None:
         """How many utterances like these would show that the difference is within a margin; None if none would.
