@@ -54,7 +54,7 @@ HALVES = (("george", "jackson", "lucas"), ("nicolas", "theo", "yweweler"))
 SPEAKERS = tuple(sorted(speaker for half in HALVES for speaker in half))
 LEFT_OUT = ("validate", "forecast", "push", "publish")
 """Steps of the graph that change no error rate."""
-OF_A_FOLD = ("train", "language", "evaluate")
+OF_A_FOLD = ("train", "export", "language", "evaluate")
 
 Choices = Mapping[str, Sequence[str]]
 """Name of a choice of settings → its assignments, such as `train.epochs=20`."""
@@ -126,7 +126,7 @@ class Folds:
             before = cpu_seconds()
             with contextlib.redirect_stdout(sys.stderr):
                 output = run_step(name, config, run_dir, {})
-            model = output.folder if name == "train" else model
+            model = output.folder if name in ("train", "export") else model
             spent = cpu_seconds() - before
             self.cpu_seconds += spent
             spent = costs.setdefault(output.folder.name, spent)

@@ -53,18 +53,19 @@ def step_component(image: str, *, section: str, family: str = "") -> Callable[[C
 
 
 @functools.cache
-def family_component(step: Callable[..., str | None], family: str, image: str) -> Any:
+def family_component(step: Callable[..., str | None], family: str, image: str, section: str = "") -> Any:
     """The component of a step for one family: the step's function, with the family's settings and sentences.
 
     Args:
-      step: the function that all families share, named as the config's section; its module starts with
-        `from __future__ import annotations`, and has a function `<section>_component(family)` that calls this one.
+      step: the function that all families share, named as the step; its module starts with
+        `from __future__ import annotations`, and has a function `<step>_component(family)` that calls this one.
       family: the family's name.
       image: the container image that the step runs in.
+      section: of the config, with the step's settings; empty: that of the step's name.
     """
-    section = step.__name__
+    section = section or step.__name__
     model_family = find_family(family)
-    texts = model_family.step_texts.get(section, {})
+    texts = model_family.step_texts.get(step.__name__, {})
 
     # A function of its own, since its docstring and annotations are rewritten; the families share the original.
     @functools.wraps(step)

@@ -1,8 +1,8 @@
 """The graph of each pipeline, on one page.
 
-    ingest > convert > validate > extract > [publish] > [forecast] > train > evaluate > push       a family of models
-    ingest > convert > validate > extract > [publish] > [forecast] > train > [language] > …        asr
-    ingest > convert > validate > extract > publish                                                refresh
+    ingest > convert > validate > extract > [publish] > [forecast] > train > [export] > evaluate > push   a family
+    ingest > convert > validate > extract > [publish] > [forecast] > train > [export] > [language] > …    asr
+    ingest > convert > validate > extract > publish                                                       refresh
 
 A step in brackets is there if the config turns it on. `dataset`, which opens a published version, is in place of the
 four steps that made it (`Step.replaces_steps`). `steps.py` says what each step takes and writes: an input comes
@@ -21,11 +21,11 @@ Graph = dict[str, dict[str, str]]
 
 _DATASET = ("ingest", "convert", "validate", "extract")
 
-TRAINING = ("dataset", *_DATASET, "publish", "forecast", "train", "evaluate", "push")
+TRAINING = ("dataset", *_DATASET, "publish", "forecast", "train", "export", "evaluate", "push")
 """The pipeline of every family that has none of its own in `GRAPHS`."""
 
 GRAPHS = {
-    "asr": ("dataset", *_DATASET, "publish", "forecast", "train", "language", "evaluate", "push"),
+    "asr": ("dataset", *_DATASET, "publish", "forecast", "train", "export", "language", "evaluate", "push"),
     "refresh": (*_DATASET, "publish"),
 }
 """Pipeline → its steps."""

@@ -226,7 +226,8 @@ def _fold_config(
         "notify": NotifySettings().plain(),
     }
     # A fold is trained, whatever the history says, and judged by its network alone.
-    overrides |= {STEPS[step].config_section: dict(STEPS[step].off) for step in optional_steps("asr")}
+    optional = [STEPS[step] for step in optional_steps("asr") if STEPS[step].settings]
+    overrides |= {step.config_section: dict(step.off) for step in optional}
 
     # `--set` wins over every layer, so what it says of an overridden section is left out.
     keys = [assignment.partition("=")[0].split(".") for assignment in assignments]

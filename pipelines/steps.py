@@ -27,7 +27,7 @@ class Step:
     Attributes:
       name: of its folder in `voxline/components`, of its component, and of its section in `cluster.steps`.
       description: of its section in a config.
-      settings: the class of that section; None: `<name>_settings` of the model family.
+      settings: the class of that section; None: `<section>_settings` of the model family.
       section: the section's name, where it is not the step's.
       inputs: outputs of earlier steps that `run` takes, by the names of its parameters; each comes from the last step
         before this one that has it.
@@ -39,7 +39,7 @@ class Step:
       models: keys of the section that hold a model: a path, or a name in the registry.
       replaces: output artifact of the component → the one that later components take it for; an artifact cannot be
         input and output under one name.
-      off: settings of the section that turn the step off; empty: every run has it.
+      off: settings of the section, or attributes of its class, that turn the step off; empty: every run has it.
       replaces_steps: the steps that a run does without if it has this one.
       decides: whether it may end a run before the steps after it. A search leaves it out: a trial always trains.
       needed_on_cluster: keys that a config must set for a run on a cluster → the refusal if one is empty.
@@ -218,7 +218,19 @@ _STEPS = (
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model", "probe": "evaluate.probe"},
         takes_hours=True,
-        models=("start.model", "start.fallback", "export.vocoder", "voice", "sharpen.recognizer"),
+        models=("start.model", "start.fallback", "voice", "sharpen.recognizer"),
+    ),
+    Step(
+        name="export",
+        description="the exported model's form",
+        section="train",
+        inputs=("model",),
+        outputs=("model",),  # train's in another form; later steps take it in place of train's
+        image="model",
+        pod={"cpu": "4", "memory": "16Gi"},
+        replaces={"exported": "model"},
+        off={"exports": False},
+        models=("export.vocoder",),
     ),
     Step(
         name="language",

@@ -5,7 +5,6 @@ network's output for it, for each model. The output is the model that later step
 files, and `language_model/` with them.
 """
 
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -29,7 +28,7 @@ from voxline.inference.saved_model import (
 )
 from voxline.inference.token_decoder import needs_ctc
 from voxline.progress import print_status
-from voxline.store.files import atomic_write
+from voxline.store.files import atomic_write, link_or_copy_tree
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
@@ -236,7 +235,7 @@ def _write_model(
     # The same bytes as train's model: links where the disk has them. A run that was killed may have left half of them.
     target = output.folder / "model"
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(folder, target, copy_function=_link_or_copy)
+    link_or_copy_tree(folder, target)
 
     # What a recognizer needs for the search, and for a person how the language model was made.
     description = {
@@ -310,14 +309,6 @@ def _tune(
 
     rates = {"wer": best.errors / max(best.words, 1), "wer_greedy": best.greedy_errors / max(best.words, 1)}
     return best.alpha, best.beta, {"split": "dev", "utterances": len(dev), "words": best.words, **rates}
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """A second name for a file that never changes; a copy where the disk has no such names."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _summarize(output: StepOutput) -> str:

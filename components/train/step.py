@@ -1,4 +1,4 @@
-"""The train step: a dataset in, an exported model out."""
+"""The train step: a dataset in, an exported model out, in its plain form; the step export writes others."""
 
 import dataclasses
 import os
@@ -19,8 +19,12 @@ from voxline.inference.tensorflow_import import hidden_packages, start_tensorflo
 from voxline.progress import print_status
 from voxline.registry.parents import RANDOM_WEIGHTS, Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
+from voxline.settings import Settings, merge
+from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import atomic_folder
-from voxline.store.finished import check_input, is_finished, step_key
+from voxline.store.finished import check_input, is_finished, read_done, step_key
+from voxline.store.hashing import hash_value
+from voxline.store.localize import localize
 from voxline.store.scratch import scratch_root
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
@@ -67,10 +71,11 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     if settings.probe:
         validate_probe(settings.probe, read.alphabet, read.features.sample_rate)
 
-    # Checked before the training: a stage that cannot work must fail now, and not hours later.
+    # Checked before the training: a stage or an export that cannot work must fail now, and not hours later.
     stages = family.post_training(settings, registry, read)
+    family.companions(settings, registry, read.features)
 
-    output = _run(str(dataset), read, store, family.training_settings(settings), registry)
+    output = _run(str(dataset), read, store, family.training_settings(settings), registry, settings)
 
     # A stage is a keyed step of its own, so that another setting of it trains nothing again.
     if _is_chief():
@@ -79,7 +84,16 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     return output
 
 
-def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings, registry: Path | str) -> StepOutput:
+def _run(
+    dataset: str,
+    read: Dataset,
+    store: Path | str,
+    settings: TrainSettings,
+    registry: Path | str,
+    chosen: TrainSettings,
+) -> StepOutput:
+    """Trains under the settings of the weights alone; `chosen` has those of the step export too."""
+    family = find_family(settings.family)
     inputs = {"dataset": read.key}
     parent: Parent | None = None
 
@@ -98,6 +112,7 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
     if not _is_chief():
         return _join(read, store, settings, inputs, origin, auxiliary)
     if _wants_workers(settings):
+        family.check_form(chosen, read.features)
         return _launch(dataset, store, settings, inputs, str(registry))
 
     # With peers, all machines resume from what the store holds, and never from what one of them has on its disk.
@@ -105,6 +120,9 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
     with cached_step(store, "train", settings, inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
+        if _take_over_earlier(store, settings, chosen.export_form(), inputs, work):
+            return work
+        family.check_form(chosen, read.features)
         if alone and not is_remote(store):
             _continue_shorter(store, settings, inputs, work)
         _train(read, store, settings, work, origin, auxiliary)
@@ -163,6 +181,42 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
         work.counts["continued_epochs"] = epochs
         print_status(f"train: continues a training of {plural(epochs, 'epoch')} with the same settings")
         return
+
+
+def _take_over_earlier(
+    store: Path | str, settings: TrainSettings, form: Settings, inputs: dict[str, Any], work: StepOutput
+) -> bool:
+    """Takes over what a release before the step export has trained, whose key had the form too; returns whether it did.
+
+    Args:
+      settings: of the weights alone.
+      form: that the config asks for.
+    """
+    if not form.key_values():
+        return False
+    earlier = {
+        "step": "train",
+        "revision": REVISION,
+        "settings": merge(settings.key_values(), form.key_values()),
+        "inputs": inputs,
+    }
+    folder = local_path(store) / "train" / hash_value(earlier)
+    if not is_finished(store, folder):
+        return False
+
+    # The same training, in its plain form.
+    trained = localize(uri_of(folder))
+    check_input(trained)
+    marker = read_done(folder)
+    find_family(settings.family).export_again(trained / "model", settings.export_form(), work.folder / "model")
+    shutil.copytree(trained / LOGS, work.folder / LOGS, dirs_exist_ok=True)
+    shutil.copyfile(trained / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
+    work.unverified = (LOGS,)
+    work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
+    work.counts.update(marker["counts"])
+    work.metrics.update(marker["metrics"])
+    print_status(f"train: takes over the weights that an earlier Voxline trained ({uri_of(folder)})")
+    return True
 
 
 def _test_recordings(dataset: Dataset) -> set[Recording]:

@@ -185,7 +185,7 @@ def _training_config(family: Family) -> type[RunConfig]:
 
     # The steps whose settings the family has: train, evaluate and push.
     for name in steps_of(family.name):
-        if STEPS[name].settings is None:
+        if STEPS[name].settings is None and not STEPS[name].section:
             settings = getattr(family, f"{name}_settings")
             fields[name] = (settings, pydantic.Field(default_factory=settings, description=STEPS[name].description))
 

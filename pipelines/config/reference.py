@@ -73,6 +73,7 @@ class SettingReference:
 
         # A key that is no section, such as `store`, belongs to all steps.
         steps = {step.config_section: step.name for step in STEPS.values()}
+        steps |= {step.name: step.name for step in STEPS.values() if not step.section}  # export reads train's
         model = config_class_of(self.pipelines[0]).model_fields
         is_step = any(
             (field.alias or name) == first and nested_models(field.annotation) for name, field in model.items()

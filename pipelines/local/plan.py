@@ -82,7 +82,7 @@ def _plan_step(
 ) -> PlannedStep:
     """Plans a step whose inputs are planned."""
     last = _last_done(run_dir, name)
-    differences = _changed_settings(last, _effective_settings(config.section(name))) if last else []
+    differences = _changed_settings(last, _effective_settings(name, config.section(name))) if last else []
 
     # Reasons that need no look at the store, the worst news first.
     if refusal := _refusal(name, config, inputs):
@@ -120,10 +120,12 @@ def _plan_step(
     return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
 
 
-def _effective_settings(settings: Settings) -> Settings:
-    """The settings that a step's marker has: a training that starts from a model has other rates, and the manifest of
-    several corpora has none, as each corpus has its own.
+def _effective_settings(name: str, settings: Settings) -> Settings:
+    """The settings that a step's marker has: a training that starts from a model has other rates, the manifest of
+    several corpora has none, as each corpus has its own, and export has a few of train's.
     """
+    if isinstance(settings, TrainSettings) and name == "export":
+        return settings.export_form()
     if isinstance(settings, CorporaSettings) and settings.are_merged:
         return Settings()
     if isinstance(settings, TrainSettings) and settings.start.model:

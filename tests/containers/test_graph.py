@@ -22,7 +22,7 @@ SETTINGS = ["push.limits.wer=10", "validate.tfdv=off", "language.kind=ngram", "l
 """With the optional step language, for which evaluate compiles the beam search where only /tmp can be written. TFX's
 statistics are made in their image alone, so that with them the runs would differ; test_tfdv is about them."""
 
-STEPS = ("ingest", "convert", "validate", "extract", "train", "language", "evaluate", "push")
+STEPS = ("ingest", "convert", "validate", "extract", "train", "export", "language", "evaluate", "push")
 OUTPUTS = {*STEPS, "ngrams"}
 """Folders of the store with a marker: language keeps its n-grams beside its model."""
 

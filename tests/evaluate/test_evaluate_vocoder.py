@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,18 @@ from tests.tone_tts_model import FEATURES, MakeTtsModel, write_tts_corpus
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.components.evaluate.step import run as evaluate
+from voxline.components.export.step import run as export
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsTrainSettings
-from voxline.families.tts.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
 from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings
-from voxline.inference.saved_model import model_digest
+from voxline.inference.saved_model import CURVES_FILE, model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
 from voxline.pipelines.cli.synthesis import synthesize_to_file
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import write_json
-from voxline.store.step_cache import StepOutput
 
 MakeVocoder = Callable[..., Path]
 MEASURED = VocoderEvaluateSettings(
@@ -188,24 +186,21 @@ def test_a_voice_ships_with_its_vocoder(
         with versions.locked(), versions.publishing(model, digest, "push") as (_, incoming):
             of_vocoder.write(incoming / TRAINED_ON)
         digests.append(digest)
-    outputs = {"model": "model", "curves": "c.json", "logs": "logs"}
-    trained = StepOutput("train", tmp_path / "store" / "train" / "k", "k", outputs=outputs)
-    voice = Path(shutil.copytree(make_tts_model(), trained.folder / "model"))
+    trained = tmp_path / "store" / "train" / "k"
+    voice = Path(shutil.copytree(make_tts_model(), trained / "model"))
     about = json.loads((voice / "model.json").read_text())
     write_json(voice / "model.json", {**about, "settings": {"export": {"decoder": "float32"}}})
     TrainingData("k", "r", 0, [line_of("a", "anna")]).write(voice / TRAINED_ON)
-    write_json(trained.folder / "c.json", {"points": []})
-    (trained.folder / "logs").mkdir()
+    write_json(trained / CURVES_FILE, {"train": [], "dev": []})
     before = model_digest(voice)
 
     chosen = TtsTrainSettings.of({"export": {"vocoder": "vocoder@1"}})
     assert chosen.key_values() == TtsTrainSettings().key_values()
-    dataset: Any = types.SimpleNamespace(features=FEATURES)
-    vocoder = find_shipped_vocoder(chosen, registry, dataset)
-    assert vocoder is not None
-    shipped = ship_with_vocoder(trained, vocoder, tmp_path / "store")
+    shipped = export(trained, tmp_path / "store", chosen, registry)
     (shipped.folder / "done.json").unlink()  # as if it had been killed before the last write
-    shipped = ship_with_vocoder(trained, vocoder, tmp_path / "store")
+    shipped = export(trained, tmp_path / "store", chosen, registry)
+    assert export(trained, tmp_path / "store", chosen, registry).reused
+    assert (shipped.folder / CURVES_FILE).read_bytes() == (trained / CURVES_FILE).read_bytes()
     folder = shipped.path("model")
     assert json.loads((folder / "model.json").read_text())["vocoder"]["digest"] == digests[0]
     assert model_digest(folder / "vocoder") == digests[0]
@@ -218,10 +213,11 @@ def test_a_voice_ships_with_its_vocoder(
     assert_close(spoken.waveform, Vocoder(make_vocoder(1)).vocode([spoken.mels])[0], relative_to_peak=1e-3)
     (folder / "vocoder" / "saved_model.pb").write_bytes(b"another")
     assert model_digest(folder) != before != model_digest(shipped.path("model"))
+    other_features = TtsTrainSettings.of({"export": {"vocoder": "vocoder@production"}})
     with pytest.raises(SettingsError, match=r"\.export\.vocoder: vocoder@2: .*this voice has: .*hop_seconds 0\.01"):
-        find_shipped_vocoder(TtsTrainSettings.of({"export": {"vocoder": "vocoder@production"}}), registry, dataset)
+        export(trained, tmp_path / "store", other_features, registry)
     with pytest.raises(SettingsError, match=r"\.export\.vocoder is .* of the family 'tts'; 'vocoder' is accepted"):
-        find_shipped_vocoder(TtsTrainSettings.of({"export": {"vocoder": str(voice)}}), registry, dataset)
+        export(trained, tmp_path / "store", TtsTrainSettings.of({"export": {"vocoder": str(voice)}}), registry)
 
 
 def line_of(name: str, speaker: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.evaluate.step import run as evaluate
+from voxline.components.export.step import run as export
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
 from voxline.components.ingest.settings import CorporaSettings
@@ -71,7 +72,8 @@ def refresh(root: Path, corpora: list[str], **changes: Any) -> dict[str, Any]:
     features = {"features": FEATURES.plain(), "alphabet": LETTERS}
     dataset = extract(wavs.folder, root / "store", ExtractSettings.of(features, "extract"))
     settings = tiny_asr_settings(export={"onnx": "float32"}, **changes)
-    model = train(dataset.folder, root / "store", settings, root / "registry").path("model")
+    trained = train(dataset.folder, root / "store", settings, root / "registry")
+    model = export(trained.folder, root / "store", settings).path("model")
     judged = evaluate(model, wavs.folder, root / "registry", root / "store", AsrEvaluateSettings(bootstrap_samples=200))
     # On 40 words the gate can rule out no more than this; a real test split has thousands.
     margins = {"limits": {"wer": 1.0}, "max_regression": {"wer": 0.2}}

@@ -19,11 +19,16 @@ from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.validate.settings import ValidateSettings
-from voxline.families.asr.settings import AsrEvaluateSettings, AsrTrainSettings
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrExportForm, AsrTrainSettings
 from voxline.families.conversion.settings import ConversionTrainSettings
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsTrainSettings
-from voxline.families.tts.settings import SharpenTrainSettings, TtsEvaluateSettings, TtsTrainSettings
-from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderTrainSettings
+from voxline.families.tts.settings import SharpenTrainSettings, TtsEvaluateSettings, TtsExportForm, TtsTrainSettings
+from voxline.families.vocoder.settings import (
+    VocoderEvaluateSettings,
+    VocoderExportForm,
+    VocoderTrainSettings,
+    WaveGlowExportForm,
+)
 from voxline.settings import Settings, nested_models
 from voxline.store.finished import step_key
 
@@ -52,6 +57,10 @@ STEPS = {
     "train vocoder": KeyedStep(VocoderTrainSettings, "components.train.step"),
     "train intents": KeyedStep(IntentsTrainSettings, "components.train.step"),
     "train conversion": KeyedStep(ConversionTrainSettings, "components.train.step"),
+    "export asr": KeyedStep(AsrExportForm, "components.export.step"),
+    "export tts": KeyedStep(TtsExportForm, "components.export.step"),
+    "export vocoder": KeyedStep(VocoderExportForm, "components.export.step"),
+    "export waveglow": KeyedStep(WaveGlowExportForm, "components.export.step"),
     "sharpen": KeyedStep(SharpenTrainSettings, "families.tts.sharpened_voice"),
     "evaluate asr": KeyedStep(AsrEvaluateSettings, "components.evaluate.step"),
     "evaluate tts": KeyedStep(TtsEvaluateSettings, "components.evaluate.step"),
@@ -260,7 +269,10 @@ def test_families_share_no_key() -> None:
         ("language", {"text": ["more.txt"]}),
         ("train asr", {"workers": {"count": 4}, "xla": True, "buckets": 2, "language_text": {"text": ["more.txt"]}}),
         ("train asr", {"fit_memory": False, "probe": "/data/probe", "export": {"hub": True}}),
+        ("train asr", {"export": {"onnx": "int8", "streaming": False}}),
         ("train tts", {"sharpen": {"kind": "gan"}, "export": {"vocoder": "vocoder@1"}}),
+        ("train tts", {"export": {"onnx": "int8"}, "griffin_lim": {"iterations": 9}}),
+        ("export tts", {"export": {"vocoder": "vocoder@1"}}),
         ("train vocoder", {"voice": "tts@1"}),
     ],
 )

@@ -197,9 +197,11 @@ def test_graphs_follow_from_the_inputs_of_steps() -> None:
             graph = graph_of(pipeline, optional)
             for number, step in enumerate(graph):
                 assert set(graph[step].values()) <= set(list(graph)[:number])
-    assert optional_steps("asr") == ["publish", "forecast", "language"]
+    assert optional_steps("asr") == ["publish", "forecast", "export", "language"]
     assert list(graph_of("asr", ["dataset"])) == ["dataset", "train", "evaluate", "push"]
     assert graph_of("asr", ["publish"])["train"] == {"dataset": "publish"}
+    assert graph_of("asr", ["export", "language"])["language"] == {"model": "export", "manifest": "convert"}
+    assert graph_of("tts", ["export"])["push"] == {"model": "export", "evaluation": "evaluate"}
     assert graph_of("asr", ["language"])["push"] == {"model": "language", "evaluation": "evaluate"}
 
 

@@ -15,6 +15,7 @@ from tests.registry.published import publish
 from tests.tone_asr_model import minimal_model_json
 from tests.training.tones import LETTERS, make_utterances, tiny_asr_settings, write_dataset
 from voxline.audio.features import compute_features
+from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, VoxlineError, WorkError
@@ -101,7 +102,7 @@ def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_
     settings = settings_from(
         str(parent_model), subwords=7, export={"onnx": "float32"}, start=start, evaluate_epochs=25, checkpoint_steps=100
     )
-    first = run(few.folder, tmp_path / "store", settings).path("model")
+    first = export(run(few.folder, tmp_path / "store", settings).folder, tmp_path / "store", settings).path("model")
     about = read_model_info(first)
     texts = [row.text for row in few.rows() if row.split == "train"]
     subwords = Alphabet(about.alphabet)

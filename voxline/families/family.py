@@ -21,6 +21,7 @@ from voxline.plugins import FAMILIES, load_plugins
 from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.evaluate.champion import ModelVersion
     from voxline.components.evaluate.measurement import EvaluationJob, Evaluator, Slicing
@@ -60,6 +61,23 @@ class AuxiliaryModel:
     setting: str
     model: str
     family: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Companion:
+    """A model of another family that an exported model ships with.
+
+    Attributes:
+      name: its key in the inputs of the step export.
+      digest: its bytes'.
+      label: for a person.
+      write: puts it into the folder of an exported model.
+    """
+
+    name: str
+    digest: str
+    label: str
+    write: Callable[[Path], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +258,39 @@ class Family(abc.ABC):
         return []
 
     def training_settings(self, settings: Any) -> Any:
-        """The settings of the training alone, without those of the stages after it."""
-        return settings
+        """The settings of the training alone, without those of the stages after it and of the step export."""
+        return settings.weights_alone()
+
+    def check_form(self, settings: Any, features: FeatureSettings) -> None:  # noqa: B027 - most have one form
+        """Refuses a form that the step export could not write, before the training.
+
+        Raises:
+          SettingsError: names the setting, and what is accepted.
+        """
+
+    def companions(self, settings: Any, registry: Path | str, features: FeatureSettings) -> list[Companion]:
+        """Models of other families that the exported model ships with.
+
+        Args:
+          settings: all of the config's section `train`.
+
+        Raises:
+          SettingsError: one is missing, or does not fit.
+        """
+        return []
+
+    def export_again(self, model: Path, form: Any, folder: Path) -> None:
+        """Writes an exported model in another form, whole or not at all.
+
+        Args:
+          model: its folder.
+          form: as `TrainSettings.export_form` returns it.
+
+        Raises:
+          SettingsError: the network has no such form.
+          WorkError: the model is damaged.
+        """
+        raise SettingsError(f"{model}: models of the family {self.name!r} have one form")
 
     def post_training(self, settings: Any, registry: Path | str, dataset: Dataset) -> list[PostTrainingStage]:
         """The stages that follow the training, in order; each is a keyed work of its own.

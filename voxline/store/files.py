@@ -129,6 +129,23 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
+def link_or_copy_tree(source: Path, target: Path) -> None:
+    """Copies a folder whose files are only ever replaced by rename: each gets a second name where the disk has such
+    names.
+
+    Args:
+      target: does not exist, or has none of the files.
+    """
+
+    def link_or_copy(file: str, copy: str) -> None:
+        try:
+            os.link(file, copy)
+        except OSError:
+            shutil.copyfile(file, copy)
+
+    shutil.copytree(source, target, copy_function=link_or_copy, dirs_exist_ok=True)
+
+
 @contextlib.contextmanager
 def new_folder(folder: Path, option: str) -> Iterator[Path]:
     """Yields an empty folder to write into, which takes the name of `folder` when the block ends without an error.

@@ -5,6 +5,7 @@ model/…                            further files of a family
 model/model.json                   alphabet, features, settings, dataset, provenance
 """
 
+import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any
 import msgspec
 import tensorflow as tf
 
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.data.drafts import count_drafts
+from voxline.errors import WorkError
 from voxline.inference.model_info import (
     DatasetInfo,
     ModelInfo,
@@ -24,11 +27,15 @@ from voxline.inference.model_info import (
     StartInfo,
     TokenizerFile,
 )
-from voxline.inference.saved_model import write_model_info
+from voxline.inference.saved_model import LANGUAGE_MODEL, MODEL_JSON, VOCODER, read_model_info, write_model_info
 from voxline.provenance import git_revision, package_versions
-from voxline.store.files import atomic_folder
+from voxline.registry.training_data import TRAINED_ON
+from voxline.settings import Settings, merge
+from voxline.store.files import atomic_folder, link_or_copy_tree
 from voxline.text.public_tokenizer import PublicTokenizer
+from voxline.training.checkpoints import Arrays
 from voxline.training.settings import TrainSettings
+from voxline.training.warm_start import read_named_weights
 
 START = "start"
 GRAPH = "saved_model.pb"
@@ -94,6 +101,79 @@ def write_with_graph_of(
         for name, content in files.items():
             (unfinished / name).write_bytes(content)
         write_model_info(unfinished, info)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """An exported model, with what it takes to export it in another form.
+
+    Attributes:
+      folder: of the exported model.
+      info: the contents of its `model.json`.
+      weights: as `Trainable.weights` returned them.
+      dataset: without an utterance: the features, the alphabet and the statistics that the weights expect.
+      training: what `model.json` says about the training.
+    """
+
+    folder: Path
+    info: ModelInfo
+    weights: Arrays
+    dataset: Dataset
+    training: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrainedModel":
+        """Reads an exported model. Its graph does not run.
+
+        Raises:
+          WorkError: it is damaged, or was exported before `model.json` had what it takes.
+        """
+        info = read_model_info(folder)
+        if info.normalization is None or not info.weights:
+            raise WorkError(
+                f"{folder}: an earlier Voxline exported it, without the names of its weights and the statistics of its "
+                "features, so it cannot be exported again; run train again"
+            )
+        dataset = Dataset(
+            key=info.dataset.key,
+            fingerprint=info.dataset.fingerprint,
+            features=FeatureSettings.of(info.features, f"{folder}/{MODEL_JSON}"),
+            alphabet=info.read_alphabet(folder),
+            mean=info.normalization.mean,
+            deviation=info.normalization.deviation,
+            counts={},
+            seconds={},
+            shards=[],
+            frontend=info.frontend,
+        )
+        arrays = read_named_weights(info, folder)
+        weights = {f"model/{index}": array for index, array in enumerate(arrays.values())}
+        return cls(folder, info, weights, dataset, dict(info.provenance.trained))
+
+    def settings_of(self, keys: Sequence[str], form: Settings) -> dict[str, Any]:
+        """Settings of the training for an export: some of its keys, and all of the form's.
+
+        A model of an earlier Voxline may have further keys, which there are no more.
+        """
+        values = {key: self.info.settings[key] for key in keys if key in self.info.settings}
+        return merge(values, form.plain())
+
+    def complete(self, folder: Path, form: Settings) -> None:
+        """Gives an export of this model in another form what the model has beside its graphs."""
+        exported = read_model_info(folder)
+        for name in (LANGUAGE_MODEL, VOCODER):
+            if (self.folder / name).is_dir():
+                link_or_copy_tree(self.folder / name, folder / name)
+        if (self.folder / TRAINED_ON).is_file():
+            shutil.copyfile(self.folder / TRAINED_ON, folder / TRAINED_ON)
+
+        # It is the same training: what it was made of, and with which versions.
+        info = self.info
+        settings = merge(info.settings, form.plain())
+        if info.vocoder:
+            settings["export"]["vocoder"] = info.settings.get("export", {}).get("vocoder", "")
+        kept = {name: getattr(info, name) for name in ("name", "dataset", "provenance", "start", "vocoder")}
+        write_model_info(folder, msgspec.structs.replace(exported, settings=settings, **kept))
 
 
 def model_info(

@@ -385,6 +385,22 @@ class TrainSettings(Settings):
         """The kind of the exported model; a parent of the same kind gives its tokenizer."""
         return "ctc"
 
+    def export_form(self) -> Settings:
+        """The settings of the exported model's form, in the sections that they have here; the step export's key.
+
+        They decide no weight, so `NOT_IN_KEY` has them: another form trains nothing.
+        """
+        return Settings()
+
+    def weights_alone(self) -> Self:
+        """The settings of the training, with each of `export_form` at its default: train writes that form."""
+        return self
+
+    @property
+    def exports(self) -> bool:
+        """Whether the model's form is another than train writes, so that a run has the step export."""
+        return bool(self.export_form().key_values())
+
     def not_compiled(self) -> str:
         """Reason why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
         return ""

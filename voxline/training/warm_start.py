@@ -96,8 +96,11 @@ def read_parent(parent: Parent) -> ParentWeights:
     return ParentWeights(parent.label, parent.info, arrays, names, folder, tokenizer=parent.info.read_tokenizer(folder))
 
 
-def read_exported_weights(folder: Path) -> list[Array]:
+def read_exported_weights(folder: Path, part: str = "weights") -> list[Array]:
     """The weights of an exported model, in the order in which model.json names them.
+
+    Args:
+      part: attribute of the exported module that lists them.
 
     Raises:
       WorkError: the model is damaged.
@@ -108,8 +111,8 @@ def read_exported_weights(folder: Path) -> list[Array]:
         # A table of tensors: no code of the parent runs.
         reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
         keys = reader.get_variable_to_shape_map()
-        count = sum(key.startswith("weights/") for key in keys)
-        return [reader.get_tensor(f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE") for index in range(count)]
+        count = sum(key.startswith(f"{part}/") for key in keys)
+        return [reader.get_tensor(f"{part}/{index}/.ATTRIBUTES/VARIABLE_VALUE") for index in range(count)]
     except (tf.errors.OpError, ValueError, KeyError) as error:
         raise WorkError(f"{folder}/variables: not the weights of an exported model ({error})") from None
 

@@ -10,6 +10,7 @@ import pytest
 from tests.closeness import assert_close
 from tests.families.asr.toy_model import FrameClassifier, FrameClassifierSettings
 from tests.training.tones import ToneUtterance, make_utterances, render_letters, tiny_asr_settings, write_dataset
+from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
@@ -82,7 +83,7 @@ def test_a_pooled_network_recognizes_the_words_of_a_small_vocabulary(tmp_path: P
     settings = tiny_asr_settings(model={"pooling": "utterance", "top_db": 50}, subwords=9, export=WARPED, epochs=4)
     output = run(dataset.folder, tmp_path, settings)
     assert output.metrics["dev_wer"] < 0.1
-    recognizer = Recognizer(output.path("model"))
+    recognizer = Recognizer(export(output.folder, tmp_path, settings).path("model"))
     texts = recognizer.transcribe([10 * one.waveform for one in unseen], 8_000)  # at another gain
     assert sum(text == one.text for text, one in zip(texts, unseen, strict=True)) >= 30
     (word,) = recognizer.recognize(unseen[0].waveform, 8_000).words

@@ -21,11 +21,12 @@ from tests.training.processes import (
 )
 from tests.training.tones import LETTERS, ONE_LOOP, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
+from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.asr.networks.settings import build_ctc_model
-from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrExportSettings, AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_info
@@ -38,7 +39,7 @@ from voxline.training.batches import Batch
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, AsrTrainSettings]:
     network = {"rnn": "simple", "rnn_batch_norm": True, "layers": 2}  # other loops take longer to build
-    settings = tiny_asr_settings(epochs=4, model=network, export={"onnx": "float32"})
+    settings = tiny_asr_settings(epochs=4, model=network)
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
@@ -145,7 +146,9 @@ def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, As
 
 @pytest.mark.slow
 def test_the_onnx_graph_of_a_trained_model_writes_the_same(trained: tuple[Any, AsrTrainSettings]) -> None:
-    model = trained[0].path("model")
+    work, settings = trained
+    form = settings.model_copy(update={"export": AsrExportSettings(onnx="float32")})
+    model = export(work.folder, work.folder.parent.parent, form).path("model")
     waveforms = [each.waveform for each in make_utterances(0, 12, seed=7)]
     graph, saved_model = Recognizer(model), Recognizer(model, engine="tensorflow")
     assert graph.engine == "onnx"

@@ -26,6 +26,7 @@ from tests.training.tones import (
 )
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
+from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -36,7 +37,7 @@ from voxline.families.tts.networks.fastspeech import FastSpeech
 from voxline.families.tts.networks.settings import FastSpeechSettings
 from voxline.families.tts.networks.sharpener import Sharpener, SwitchableNorm
 from voxline.families.tts.onnx import export_onnx_voice
-from voxline.families.tts.settings import SharpenTrainSettings, TtsTrainSettings
+from voxline.families.tts.settings import GriffinLimSettings, SharpenTrainSettings, TtsTrainSettings
 from voxline.families.tts.sharpening import SharpenTask, SharpenTrainModule
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import model_digest
@@ -67,10 +68,8 @@ def randomize(model: Any, seed: int = 1) -> None:
 
 
 def voice_settings(**changes: Any) -> TtsTrainSettings:
-    small = {"model": {"encoder_layers": 1, "decoder_layers": 1}, "griffin_lim": {"iterations": 0}}
-    return tiny_tts_settings(
-        "fastspeech", **{**small, "epochs": 1, "evaluate_steps": 0, "export": {"onnx": "float32"}, **changes}
-    )
+    small = {"model": {"encoder_layers": 1, "decoder_layers": 1}, "griffin_lim": GriffinLimSettings().plain()}
+    return tiny_tts_settings("fastspeech", **{**small, "epochs": 1, "evaluate_steps": 0, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -395,16 +394,20 @@ def test_a_voice_ships_with_its_sharpener(
         weight.assign(value)
     mean, deviation = np.asarray(dataset.mean, np.float32), np.asarray(dataset.deviation, np.float32)
     texts = [each.text for each in SPOKEN[:3]]
+    form = TtsTrainSettings.of({**voice_settings(sharpen=gan).plain(), "export": {"onnx": "float32"}})
+    with_graph = export(sharpened, voices[0], form).path("model")
     smooth, sharp, by_onnx = (
         Synthesizer(folder, engine=engine).synthesize_symbols(texts)
-        for folder, engine in ((plain, "tensorflow"), (sharpened, "tensorflow"), (sharpened, "onnx"))
+        for folder, engine in ((plain, "tensorflow"), (sharpened, "tensorflow"), (with_graph, "onnx"))
     )
     for one, other, third in zip(smooth, sharp, by_onnx, strict=True):
         wanted = sharpener((one.mels[None] - mean) / deviation, np.array([len(one.mels)])).numpy()[0] * deviation + mean
         assert np.abs(wanted - one.mels).max() > 1e-3
         assert_close(other.mels, wanted, relative_to_peak=1e-3)
         assert_close(third.mels, wanted, relative_to_peak=1e-3)
-    assert (sharpened / ONNX_FILE).is_file()
+    assert (with_graph / ONNX_FILE).is_file()
+    for weight, value in zip(exported_sharpener(sharpened), exported_sharpener(with_graph), strict=True):
+        np.testing.assert_array_equal(weight, value)
 
 
 @pytest.mark.slow

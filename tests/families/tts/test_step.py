@@ -39,7 +39,7 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[S
         # Little to build, as it is built three times; the convolutions have the statistics to be kept.
         model={"reduction": 4, "dropped_frames": 0.1, "encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1},
     )
-    return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
+    return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings.weights_alone()
 
 
 @pytest.mark.slow

@@ -15,12 +15,14 @@ from tests.closeness import assert_close, assert_pinned
 from tests.tone_asr_model import minimal_model_json
 from tests.training.tones import FEATURES, ToneUtterance, make_utterances, write_dataset
 from voxline.audio.features import compute_features
+from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts import voice_mels
 from voxline.families.vocoder.settings import VocoderTrainSettings
 from voxline.families.vocoder.train_module import VocoderTrainModule, build_vocoder
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import model_digest
 from voxline.inference.vocoder import Vocoder
 from voxline.store.step_cache import StepWouldRunError, plan_steps
@@ -195,6 +197,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
 def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> None:
     chosen = settings(discriminators={}, export={"onnx": "float32"})
     output = run(dataset.folder, tmp_path, chosen)
+    assert not (output.path("model") / ONNX_FILE).exists()
     about = json.loads((output.path("model") / "model.json").read_text())
     assert (about["family"], about["kind"]) == ("vocoder", chosen.model.kind)
     assert about["provenance"]["trained"]["dev_log_stft"] == output.metrics["dev_log_stft"]
@@ -209,7 +212,7 @@ def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> N
     assert made["samples"].numpy().tolist() == [8 * HOP, 4 * HOP]
     assert_close(made["waveforms"][0], model(mels)[0], relative_to_peak=1e-5)
     assert not made["waveforms"][1, 4 * HOP :].numpy().any()
-    vocoder = Vocoder(output.path("model"))
+    vocoder = Vocoder(export(output.folder, tmp_path, chosen).path("model"))
     assert vocoder.engine == "onnx"
     for row, found in enumerate(vocoder.vocode([mels[0], mels[1, :5]])):
         assert_close(found, made["waveforms"][row, : len(found)], relative_to_peak=1e-5)

@@ -129,7 +129,8 @@ def export_attention(
 
     # Tracing and saving a graph takes seconds; a daily retraining has the graph of its parent.
     parent_info = read_model_info(parent) if parent else None
-    if parent and parent_info and parent_info.graph == graph and settings.export.onnx == "none":
+    has_graph = parent_info is not None and parent_info.graph == graph
+    if parent and parent_info and has_graph and settings.export.onnx == "none":
         info = model_info(ATTENTION, settings, dataset, training, parent_info.weights, graph=graph)
         write_with_graph_of(parent, folder, list(weights.values()), info, files)
         return
@@ -143,6 +144,11 @@ def export_attention(
 
         files |= export_onnx_attention(network, dataset.features, settings.export.onnx)
 
+    info = model_info(ATTENTION, settings, dataset, training, weight_names(network), graph=graph)
+    if parent and has_graph:
+        write_with_graph_of(parent, folder, list(weights.values()), info, files)
+        return
+
     module = AttentionGraph(network, dataset.features, tokenizer)
     signatures = {
         "transcribe": module.transcribe,
@@ -150,7 +156,6 @@ def export_attention(
         "align": module.align,
         "serving_default": module.transcribe,
     }
-    info = model_info(ATTENTION, settings, dataset, training, weight_names(network), graph=graph)
     write_exported(folder, module, signatures, info, files)
 
 

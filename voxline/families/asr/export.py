@@ -118,9 +118,11 @@ def export_asr(
 
     # Tracing and saving a graph takes seconds; a daily retraining has the graph of its parent.
     parent_info = read_model_info(parent) if parent else None
-    if parent and parent_info and parent_info.graph == extra["graph"] and settings.export.onnx == "none":
+    files = _tokenizer(dataset.alphabet)
+    has_graph = parent_info is not None and parent_info.graph == extra["graph"]
+    if parent and parent_info and has_graph and settings.export.onnx == "none":
         info = model_info("ctc", settings, dataset, training, parent_info.weights, **extra)
-        write_with_graph_of(parent, folder, list(weights.values()), info, _tokenizer(dataset.alphabet))
+        write_with_graph_of(parent, folder, list(weights.values()), info, files)
         return
 
     # Without cuDNN kernels, so that the graph runs on any machine.
@@ -128,9 +130,6 @@ def export_asr(
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
 
-    module = AsrGraph(model, dataset.features, dataset.alphabet, settings.export.frequency_warps)
-    signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    files = _tokenizer(dataset.alphabet)
     if settings.export.onnx != "none":
         from voxline.families.asr.onnx import export_onnx
 
@@ -142,6 +141,12 @@ def export_asr(
         files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
 
     info = model_info("ctc", settings, dataset, training, weight_names(model), **extra)
+    if parent and has_graph:
+        write_with_graph_of(parent, folder, list(weights.values()), info, files)
+        return
+
+    module = AsrGraph(model, dataset.features, dataset.alphabet, settings.export.frequency_warps)
+    signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
     write_exported(folder, module, signatures, info, files)
 
 

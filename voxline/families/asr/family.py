@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.errors import SettingsError
-from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrExportForm, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
 from voxline.inference.model_info import ATTENTION
 from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
     from voxline.inference.recognizer import Recognizer
     from voxline.registry.parents import Parent
     from voxline.training.task import TrainingTask
@@ -157,6 +158,16 @@ class AsrFamily(Family):
         from voxline.families.asr.attention import AttentionTask
 
         return AttentionTask
+
+    def check_form(self, settings: AsrTrainSettings, features: "FeatureSettings") -> None:
+        from voxline.families.asr.export_checks import check_export
+
+        check_export(settings.model, settings.export, features)
+
+    def export_again(self, model: Path, form: AsrExportForm, folder: Path) -> None:
+        from voxline.families.asr.published_export import export_asr_again
+
+        export_asr_again(model, form, folder)
 
     def evaluation(self) -> EvaluateFamily:
         from voxline.families.asr.evaluate import AsrEvaluateFamily

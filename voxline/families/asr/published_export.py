@@ -1,4 +1,4 @@
-"""Public models as they come, exported as our own are: their weights, tokenizer and features, and nothing trained."""
+"""Exports of weights that are there: public models as they come, and our own in another form. Nothing is trained."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,12 +15,14 @@ from voxline.families.asr.export import export_asr
 from voxline.families.asr.export_checks import check_export
 from voxline.families.asr.networks.settings import WhisperSettings, build_ctc_model
 from voxline.families.asr.networks.whisper import Whisper
-from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrExportForm, AsrTrainSettings
 from voxline.inference.model_info import AS_PUBLISHED, ATTENTION
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.registry.parents import Parent
 from voxline.text.alphabet import Alphabet
 from voxline.text.whisper_tokenizer import WhisperTokenizer
 from voxline.training.checkpoints import Arrays
+from voxline.training.export import TrainedModel
 from voxline.training.warm_start import ParentWeights, read_parent
 from voxline.training.weight_names import weight_names
 
@@ -77,6 +79,28 @@ def export_published_asr(
     tokenizer = cast(WhisperTokenizer, dataset.alphabet).with_prompt(whisper.prompt.language, whisper.prompt.task)
     arrays = arrays_of(Whisper(whisper, bins=features.bins), weights)
     export_attention(folder, settings, dataclasses.replace(dataset, alphabet=tokenizer), arrays, training)
+
+
+def export_asr_again(model: Path, form: AsrExportForm, folder: Path) -> None:
+    """Writes an exported recognizer in another form, whole or not at all.
+
+    Args:
+      model: its folder.
+
+    Raises:
+      SettingsError: the network has no such form.
+      WorkError: the model is damaged.
+    """
+    trained = TrainedModel.read(model)
+    start = str(trained.info.settings.get("start", {}).get("model", ""))
+    values = trained.settings_of(("name", "model", "seed"), form) | {"start": {"model": start}}
+    settings = AsrTrainSettings.of(values, source=f"{model}/{MODEL_JSON}")
+    check_export(settings.model, settings.export, trained.dataset.features)
+
+    # The graph of the SavedModel depends on little of the form, and is that of the model where it would be equal.
+    export = export_attention if trained.info.kind == ATTENTION else export_asr
+    export(folder, settings, trained.dataset, trained.weights, trained.training, model)
+    trained.complete(folder, form)
 
 
 def arrays_of(network: keras.Model, parent: ParentWeights) -> Arrays:

@@ -182,12 +182,19 @@ class AsrExportSettings(Settings):
         return self
 
 
+class AsrExportForm(Settings):
+    """The settings that the step export has of `train`."""
+
+    export: AsrExportSettings = AsrExportSettings()
+
+
 class AsrTrainSettings(TrainSettings):
     """How an ASR model is trained."""
 
     family: ClassVar[str] = "asr"
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
-    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"blank_plateau", "language_text"}  # they are checked before training
+    # The first two are checked before training, and export has a step of its own.
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"blank_plateau", "language_text", "export"}
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
@@ -219,6 +226,12 @@ class AsrTrainSettings(TrainSettings):
     @property
     def output_kind(self) -> str:
         return self.model.output_kind
+
+    def export_form(self) -> AsrExportForm:
+        return AsrExportForm(export=self.export)
+
+    def weights_alone(self) -> Self:
+        return self.model_copy(update={"export": AsrExportSettings()})
 
     @pydantic.model_validator(mode="after")
     def _check_decoder(self) -> Self:

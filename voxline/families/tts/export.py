@@ -36,6 +36,10 @@ TEXT_SIGNATURE = (
 )
 
 
+SHARPENER = "sharpener_weights"
+"""Attribute of `TtsGraph` with the weights of a sharpener."""
+
+
 class TtsGraph(tf.Module):  # type: ignore[misc]
     """Network and Griffin-Lim as one graph.
 

@@ -1,14 +1,24 @@
 """The family `tts`."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PostTrainingStage, PushFamily, StepTexts
-from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings, TtsTrainSettings
+from voxline.families.family import (
+    Companion,
+    DemoCorpus,
+    EvaluateFamily,
+    Family,
+    PostTrainingStage,
+    PushFamily,
+    StepTexts,
+)
+from voxline.families.tts.settings import TtsEvaluateSettings, TtsExportForm, TtsPushSettings, TtsTrainSettings
 from voxline.settings import merge
 
 if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
     from voxline.data.dataset import Dataset
     from voxline.inference.synthesizer import Synthesizer
     from voxline.training.task import TrainingTask
@@ -110,18 +120,36 @@ class TtsFamily(Family):
     def post_training(
         self, settings: TtsTrainSettings, registry: Path | str, dataset: "Dataset"
     ) -> list[PostTrainingStage]:
-        """Sharpens the voice, then ships it with a vocoder."""
+        """Sharpens the voice."""
         from voxline.families.tts.sharpened_voice import find_listening_recognizer, sharpen_voice
-        from voxline.families.tts.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
 
-        stages: list[PostTrainingStage] = []
-        vocoder = find_shipped_vocoder(settings, registry, dataset)
-        if settings.sharpens:
-            recognizer = find_listening_recognizer(settings, registry)
-            stages.append(lambda voice, store: sharpen_voice(voice, dataset, settings, store, recognizer))
-        if vocoder is not None:
-            stages.append(lambda voice, store: ship_with_vocoder(voice, vocoder, store))
-        return stages
+        if not settings.sharpens:
+            return []
+        recognizer = find_listening_recognizer(settings, registry)
+        return [lambda voice, store: sharpen_voice(voice, dataset, settings, store, recognizer)]
+
+    def check_form(self, settings: TtsTrainSettings, features: "FeatureSettings") -> None:
+        if settings.export.onnx != "none":
+            from voxline.families.tts.onnx import check_onnx_voice
+
+            check_onnx_voice(settings.model.kind, settings.export.onnx)
+
+    def companions(
+        self, settings: TtsTrainSettings, registry: Path | str, features: "FeatureSettings"
+    ) -> list[Companion]:
+        """The vocoder that the voice speaks through."""
+        from voxline.families.tts.shipped_vocoder import find_shipped_vocoder, ship_vocoder
+
+        vocoder = find_shipped_vocoder(settings, registry, features)
+        if vocoder is None:
+            return []
+        label = f"the vocoder {vocoder.label}"
+        return [Companion("vocoder", vocoder.ancestor.digest, label, partial(ship_vocoder, vocoder))]
+
+    def export_again(self, model: Path, form: TtsExportForm, folder: Path) -> None:
+        from voxline.families.tts.sharpening import export_tts_again
+
+        export_tts_again(model, form, folder)
 
     def evaluation(self) -> EvaluateFamily:
         from voxline.families.tts.evaluate import TtsEvaluateFamily

@@ -108,7 +108,7 @@ class GriffinLimSettings(Settings):
 class ExportSettings(Settings):
     """The form of the exported model."""
 
-    NOT_IN_KEY = frozenset({"vocoder"})  # it is added after training, under a key of its own
+    NOT_IN_KEY = frozenset({"vocoder"})  # its digest is in the key
 
     onnx: Literal["none", "float32", "int8"] = pydantic.Field(
         "none",
@@ -178,13 +178,19 @@ class SharpenSettings(Settings):
     )
 
 
+class TtsExportForm(Settings):
+    """The settings that the step export has of `train`."""
+
+    export: ExportSettings = ExportSettings()
+    griffin_lim: GriffinLimSettings = GriffinLimSettings()
+
+
 class TtsTrainSettings(TrainSettings):
     """How a TTS model is trained."""
 
     family: ClassVar[str] = "tts"
-    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {
-        "sharpen"
-    }  # a sharpener is trained after the voice, under a key of its own
+    # A sharpener is trained after the voice, under a key of its own; the others are those of the step export.
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"sharpen", "export", "griffin_lim"}
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "model.reduction", "precision", "seed")
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -298,9 +304,18 @@ class TtsTrainSettings(TrainSettings):
         return self.sharpen.kind != "none"
 
     def of_voice_alone(self) -> Self:
-        """The settings of the voice's training, without the sharpener and the vocoder that come after it."""
-        export = self.export.model_copy(update={"vocoder": ""})
-        return self.model_copy(update={"export": export, "sharpen": SharpenSettings()})
+        """The settings of the voice's training, without the sharpener that comes after it."""
+        return self.weights_alone().model_copy(update={"sharpen": SharpenSettings()})
+
+    def export_form(self) -> TtsExportForm:
+        return TtsExportForm(export=self.export, griffin_lim=self.griffin_lim)
+
+    def weights_alone(self) -> Self:
+        return self.model_copy(update={"export": ExportSettings(), "griffin_lim": GriffinLimSettings()})
+
+    @property
+    def exports(self) -> bool:
+        return super().exports or bool(self.export.vocoder)
 
     def started_from(self, model: str, *, by_fallback: bool = False) -> Self:
         """See `TrainSettings`. What changes over a training from random weights has its last value from the first step:

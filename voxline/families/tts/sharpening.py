@@ -13,20 +13,24 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.data.dataset import Dataset
-from voxline.families.tts.export import export_tts
+from voxline.families.tts.export import SHARPENER, export_tts
 from voxline.families.tts.listener import Listener, fit_listener
 from voxline.families.tts.networks.sharpener import MelCritic, Sharpener
-from voxline.families.tts.settings import SharpenSettings, SharpenTrainSettings, TtsTrainSettings
+from voxline.families.tts.onnx import check_onnx_voice
+from voxline.families.tts.settings import SharpenSettings, SharpenTrainSettings, TtsExportForm, TtsTrainSettings
 from voxline.families.tts.task import render_comparison
 from voxline.families.tts.voice_mels import use_mels_of_voice
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
+from voxline.training.export import TrainedModel
 from voxline.training.layers import Tensor
 from voxline.training.optimizer import TwoOptimizers
 from voxline.training.segments import PairBatches, split_pairs
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
 from voxline.training.train_module import BatchTensors, TrainModule
+from voxline.training.warm_start import read_exported_weights
 
 CRITIC = "critic"
 """The term that the critic minimizes; all others are the sharpener's."""
@@ -262,6 +266,31 @@ def export_sharpened(
 
     arrays = {f"model/{index}": array for index, array in enumerate(voice)}
     export_tts(folder, settings, dataset, arrays, training, sharpener)
+
+
+def export_tts_again(model: Path, form: TtsExportForm, folder: Path) -> None:
+    """Writes an exported voice in another form, whole or not at all; its sharpener stays in its graphs.
+
+    Args:
+      model: its folder.
+
+    Raises:
+      SettingsError: the network has no such form.
+      WorkError: the model is damaged.
+    """
+    trained = TrainedModel.read(model)
+    keys = ("name", "model", "seed", "sharpen", "reduction_schedule", "max_seconds")
+    settings = TtsTrainSettings.of(trained.settings_of(keys, form), source=f"{model}/{MODEL_JSON}")
+    if settings.export.onnx != "none":
+        check_onnx_voice(settings.model.kind, settings.export.onnx)
+
+    if settings.sharpens:
+        sharpener = {f"model/{index}": array for index, array in enumerate(read_exported_weights(model, SHARPENER))}
+        voice = list(trained.weights.values())
+        export_sharpened(folder, settings, trained.dataset, voice, sharpener, trained.training)
+    else:
+        export_tts(folder, settings, trained.dataset, trained.weights, trained.training)
+    trained.complete(folder, form)
 
 
 def detail_loss(sharpened: Tensor, recorded: Tensor) -> Tensor:

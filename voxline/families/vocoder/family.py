@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from voxline.errors import SettingsError
 from voxline.families.family import AuxiliaryModel, EvaluateFamily, Family, PushFamily, StepTexts
 from voxline.families.tts.family import speech_defaults
-from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings, VocoderTrainSettings
+from voxline.families.vocoder.settings import (
+    VocoderEvaluateSettings,
+    VocoderExportForm,
+    VocoderPushSettings,
+    VocoderTrainSettings,
+)
 
 if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
     from voxline.inference.vocoder import Vocoder
     from voxline.training.task import TrainingTask
 
@@ -60,6 +66,17 @@ class VocoderFamily(Family):
 
     def auxiliary_models(self, settings: VocoderTrainSettings) -> list[AuxiliaryModel]:
         return [AuxiliaryModel("voice", "train.voice", settings.voice, "tts")] if settings.voice else []
+
+    def check_form(self, settings: VocoderTrainSettings, features: "FeatureSettings") -> None:
+        if settings.export.onnx != "none":
+            from voxline.families.vocoder.onnx import check_onnx_vocoder
+
+            check_onnx_vocoder(settings.model)
+
+    def export_again(self, model: Path, form: VocoderExportForm, folder: Path) -> None:
+        from voxline.families.vocoder.task import export_vocoder_again
+
+        export_vocoder_again(model, form, folder)
 
     def evaluation(self) -> EvaluateFamily:
         from voxline.families.vocoder.evaluate import VocoderEvaluateFamily

@@ -19,6 +19,7 @@ from voxline.components.push.settings import (
 from voxline.errors import SettingsError
 from voxline.families.vocoder.networks.settings import (
     DiscriminatorSettings,
+    SamplingSettings,
     VocoderModelSettings,
     VocosSettings,
 )
@@ -71,11 +72,23 @@ class VocoderExportSettings(Settings):
     )
 
 
+class VocoderExportForm(Settings):
+    """The settings that the step export has of `train`."""
+
+    export: VocoderExportSettings = VocoderExportSettings()
+
+
+class WaveGlowExportForm(VocoderExportForm):
+    """The same of a WaveGlow."""
+
+    model: SamplingSettings = SamplingSettings()
+
+
 class VocoderTrainSettings(TrainSettings):
     """How a vocoder is trained."""
 
     family: ClassVar[str] = "vocoder"
-    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"voice"}  # its digest is in the key
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"voice", "export"}  # the voice's digest is; export is a step of its own
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
 
     name: str = pydantic.Field("vocoder", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -124,6 +137,18 @@ class VocoderTrainSettings(TrainSettings):
                     "alone; set discriminators.start_step to -1"
                 )
         return self
+
+    def export_form(self) -> VocoderExportForm:
+        if self.model.kind != "waveglow":
+            return VocoderExportForm(export=self.export)
+        sampling = SamplingSettings(sampling_sigma=self.model.sampling_sigma, denoiser=self.model.denoiser)
+        return WaveGlowExportForm(export=self.export, model=sampling)
+
+    def weights_alone(self) -> Self:
+        sampling = SamplingSettings().plain() if self.model.kind == "waveglow" else {}
+        return self.model_copy(
+            update={"export": VocoderExportSettings(), "model": self.model.model_copy(update=sampling)}
+        )
 
     def adversarial_at(self, step: int) -> bool:
         """Whether the discriminators train and judge at a training step.

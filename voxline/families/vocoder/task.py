@@ -12,16 +12,18 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.audio.features import compute_features
+from voxline.data.dataset import Dataset
 from voxline.families.tts.task import render_comparison
 from voxline.families.tts.voice_mels import use_mels_of_voice
 from voxline.families.vocoder.networks.waveglow import WaveGlow
 from voxline.families.vocoder.onnx import export_onnx_vocoder
-from voxline.families.vocoder.settings import VocoderTrainSettings
+from voxline.families.vocoder.settings import VocoderExportForm, VocoderTrainSettings
 from voxline.families.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
 from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_info, write_exported
+from voxline.training.export import TrainedModel, model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.segments import SegmentBatches, split_segments
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
@@ -99,37 +101,7 @@ class VocoderTask(TrainingTask):
         return likelihood + distances
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
-        # The exported network computes in float32, with the trained weights.
-        model = build_vocoder(self.settings, self.dataset, "float32")
-        for index, variable in enumerate(model.weights):
-            variable.assign(weights[f"model/{index}"])
-
-        if isinstance(model, WaveGlow):
-            model.turn_on_denoiser()
-
-        graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
-        info = model_info(
-            self.settings.model.kind,
-            self.settings,
-            self.dataset,
-            training,
-            weight_names(model),
-            context_frames=model.context_frames,
-        )
-
-        # With an ONNX graph a voice speaks without TensorFlow.
-        files = {}
-        if self.settings.export.onnx != "none":
-            columns = self.dataset.features.mel_columns
-            files[ONNX_FILE] = export_onnx_vocoder(
-                model,
-                self.settings.model,
-                self.dataset.features,
-                self.dataset.mean[columns],
-                self.dataset.deviation[columns],
-            )
-
-        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, info, files)
+        export_vocoder(folder, self.settings, self.dataset, weights, training)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:
         """Generated mels above the recorded ones, and the audio of both."""
@@ -148,6 +120,62 @@ class VocoderTask(TrainingTask):
             audio[f"recorded/{name}"] = recorded[row].reshape(-1)
 
         return Samples({}, images, audio, features.sample_rate)
+
+
+def export_vocoder(
+    folder: Path, settings: VocoderTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
+) -> None:
+    """Writes the exported model, whole or not at all.
+
+    Args:
+      weights: as `TrainModule.weights` returned them.
+      training: what model.json says about the training.
+    """
+    # The exported network computes in float32, with the trained weights.
+    model = build_vocoder(settings, dataset, "float32")
+    for index, variable in enumerate(model.weights):
+        variable.assign(weights[f"model/{index}"])
+
+    if isinstance(model, WaveGlow):
+        model.turn_on_denoiser()
+
+    features = dataset.features
+    graph = VocoderGraph(model, features.mels, features.hop_length)
+    info = model_info(
+        settings.model.kind,
+        settings,
+        dataset,
+        training,
+        weight_names(model),
+        context_frames=model.context_frames,
+    )
+
+    # With an ONNX graph a voice speaks without TensorFlow.
+    files = {}
+    if settings.export.onnx != "none":
+        columns = features.mel_columns
+        files[ONNX_FILE] = export_onnx_vocoder(
+            model, settings.model, features, dataset.mean[columns], dataset.deviation[columns]
+        )
+
+    write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, info, files)
+
+
+def export_vocoder_again(model: Path, form: VocoderExportForm, folder: Path) -> None:
+    """Writes an exported vocoder in another form, whole or not at all.
+
+    Args:
+      model: its folder.
+
+    Raises:
+      SettingsError: the network has no such form.
+      WorkError: the model is damaged.
+    """
+    trained = TrainedModel.read(model)
+    values = trained.settings_of(("name", "model", "seed"), form)
+    settings = VocoderTrainSettings.of(values, source=f"{model}/{MODEL_JSON}")
+    export_vocoder(folder, settings, trained.dataset, trained.weights, trained.training)
+    trained.complete(folder, form)
 
 
 class VocoderGraph(tf.Module):  # type: ignore[misc]

@@ -166,8 +166,21 @@ class HifiganSettings(Settings):
             )
 
 
-class WaveGlowSettings(Settings):
+class SamplingSettings(Settings):
+    """How a trained WaveGlow makes waveforms; no weight depends on it."""
+
+    sampling_sigma: float = pydantic.Field(
+        0.6, ge=0, le=10, description="standard deviation of the noise that waveforms are made of"
+    )
+    denoiser: float = pydantic.Field(
+        0.01, ge=0, le=10, description="share of the network's own tone that the export subtracts (0: none)"
+    )
+
+
+class WaveGlowSettings(SamplingSettings):
     """WaveGlow (Prenger et al. 2018). The defaults are the authors' later sizes; the paper's has 512 channels."""
+
+    NOT_IN_KEY = frozenset(SamplingSettings.model_fields)  # they are those of the step export
 
     kind: Literal["waveglow"] = pydantic.Field("waveglow", description="the network")
     flows: int = pydantic.Field(12, ge=1, le=64, description="flows")
@@ -183,12 +196,6 @@ class WaveGlowSettings(Settings):
     channels: Channels = pydantic.Field(256, description="channels of a flow's convolutions (CPUs: 64)")
     kernel: Kernel = pydantic.Field(3, description="kernel size of the convolutions, in groups; odd")
     sigma: float = pydantic.Field(1.0, gt=0, le=10, description="standard deviation of the noise in the loss")
-    sampling_sigma: float = pydantic.Field(
-        0.6, ge=0, le=10, description="standard deviation of the noise that waveforms are made of"
-    )
-    denoiser: float = pydantic.Field(
-        0.01, ge=0, le=10, description="share of the network's own tone that the export subtracts (0: none)"
-    )
 
     @pydantic.field_validator("kernel")
     @classmethod
