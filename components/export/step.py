@@ -21,6 +21,7 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
+from voxline.inference.tensorflow_import import hidden_packages, start_tensorflow
 from voxline.progress import print_status
 from voxline.store.files import atomic_folder, link_or_copy_tree
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
@@ -61,6 +62,8 @@ def run(model: Path | str, store: Path | str, settings: TrainSettings, registry:
             target = work.folder / "model"
             if form.key_values():
                 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+                with hidden_packages("sklearn", "matplotlib"):
+                    start_tensorflow()
                 family.export_again(folder, form, target)
             else:
                 with atomic_folder(target) as unfinished:

@@ -318,21 +318,56 @@ def promote_model(
 
 
 def export_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="An exported recognizer, or <registry>/<model>.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="hub or sherpa-onnx.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet.")
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="An exported model, or <registry>/<model>, with @7 or @candidate.")
     ],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub or sherpa-onnx.")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet."),
+    ] = None,
+    onnx: Annotated[str | None, typer.Option(help="ONNX graphs: none, float32 or int8.", show_default=False)] = None,
+    streaming: Annotated[
+        bool | None, typer.Option("--streaming/--no-streaming", help="A recognizer's graph for audio that arrives.")
+    ] = None,
+    vocoder: Annotated[
+        str | None, typer.Option(help="A voice's, such as vocoder@3 of its registry.", show_default=False)
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Of a voice's Griffin-Lim.", show_default=False, min=0, max=1_000)
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Of a WaveGlow's noise (sampling_sigma).", show_default=False, min=0, max=10)
+    ] = None,
+    denoiser: Annotated[
+        float | None,
+        typer.Option(help="Share of its own tone that WaveGlow loses.", show_default=False, min=0, max=10),
+    ] = None,
+    test: Annotated[
+        str, typer.Option("--test", metavar="LOCATION", help="Manifest with a test split that judges it.")
+    ] = "",
+    config: Annotated[
+        list[Path] | None,
+        typer.Option("--config", "-c", parser=machine_path, help="Of its runs: how it is measured and judged."),
+    ] = None,
+    store: Annotated[
+        str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
+    ] = "",
 ) -> None:
-    """Export a recognizer for other programs.
+    """Export a model again, in another form or for other programs; nothing is trained.
 
-    hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its decoder,
-    wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
+    --onnx, --streaming and the options after them are settings of train.export; others stay as the model has them. With
+    --test the gate judges the new form, and it becomes a version of the model's registry; with -o it becomes a folder.
 
-    sherpa-onnx: files that it loads as a model of Whisper or as one of Omnilingual ASR, and decodes greedily.
+    --to hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its
+    decoder, wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
+
+    --to sherpa-onnx: files that it loads as a model of Whisper or as one of Omnilingual ASR, and decodes greedily.
 
     \b
     Examples:
+      voxline models export runs/demo/registry/asr@1 --onnx int8 --test runs/demo/store/convert/KEY/manifest.jsonl
+      voxline models export runs/waveglow/registry/vocoder --denoiser 0.05 -o vocoder-0.05
       voxline models export runs/demo/registry/asr --to hub -o asr-hub
       voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
       sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
@@ -342,8 +377,33 @@ def export_model(
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
+    form = {
+        "export.onnx": onnx,
+        "export.streaming": streaming,
+        "export.vocoder": vocoder,
+        "griffin_lim.iterations": iterations,
+        "model.sampling_sigma": sigma,
+        "model.denoiser": denoiser,
+    }
+    changes = {key: value for key, value in form.items() if value is not None}
+
+    # A form of our own: what is not given stays as the model has it.
+    if not to:
+        if not changes:
+            raise SettingsError("give --to hub or sherpa-onnx, or the form to export: --onnx int8, --streaming, ...")
+        if (output is None) == (not test):
+            raise SettingsError("give --test, so that the gate decides and the registry gets the model, or -o FOLDER")
+        from voxline.pipelines.cli.exports import export_in_form
+
+        lines, passed = export_in_form(model, changes, output=output, test=test, store=store, config=config or ())
+        _print(lines)
+        raise typer.Exit(0 if passed else 1)
+
+    # A form for others: it has no settings of ours, and their programs judge it.
     if to not in ("hub", "sherpa-onnx"):
         raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx")
+    if changes or test or config or output is None:
+        raise SettingsError(f"--to {to}: takes -o FOLDER alone; other options are for a form of our own, without --to")
     folder = find_model(model)
     if to == "hub":
         from voxline.families.asr.hub_export import export_to_hub as export

@@ -15,6 +15,7 @@ from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
+from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, format_utc
 from voxline.registry.models_config import write_models_config
@@ -79,7 +80,7 @@ def import_public_model(
             ]
             return [*lines, *_how_to_tune(parent, form, name, version)], True
 
-        verdict = _judge(family, model, test, registry, store or f"{scratch}/store", name)
+        verdict = judge_model(family, model, test, registry, store or f"{scratch}/store", name)
 
     version = verdict["version"]
     return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, form, name, version) if version else [])], bool(
@@ -87,12 +88,27 @@ def import_public_model(
     )
 
 
-def _judge(family: Family, model: Path, test: str, registry: str, store: str, name: str) -> dict[str, Any]:
-    """Lets evaluate and push decide, as in a run. Returns the verdict."""
+def judge_model(
+    family: Family,
+    model: Path,
+    test: str,
+    registry: str,
+    store: str,
+    name: str,
+    config: TrainingRunConfig | None = None,
+) -> dict[str, Any]:
+    """Lets evaluate and push decide, as in a run. Returns the verdict.
+
+    Args:
+      config: with their settings; None: the defaults.
+    """
     if family.evaluate_settings is None or family.push_settings is None:
         raise SettingsError(f"models of the family {family.name!r} are not judged")
-    evaluation = evaluate(model, test, registry, store, family.evaluate_settings.of({"model_name": name}))
-    pushed = push(model, evaluation.folder, registry, store, family.push_settings.of({"model_name": name}))
+    named = {"model_name": name}
+    measure = config.evaluate.model_copy(update=named) if config else family.evaluate_settings.of(named)
+    gate = config.push.model_copy(update=named) if config else family.push_settings.of(named)
+    evaluation = evaluate(model, test, registry, store, measure)
+    pushed = push(model, evaluation.folder, registry, store, gate)
     verdict: dict[str, Any] = read_json(pushed.path("verdict"))
     return verdict
 
