@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ def run(
     """Publishes a dataset under the next number, unless the latest version has the same content.
 
     With `publish.then`, the count `skipped` is 1 if the run ends here: nothing was published, and a model of this
-    version was judged. A training that failed, or was killed, is thus started again.
+    version was judged. A training that failed, or was killed, is thus started again, and so is one on a version that
+    a purge has changed since.
 
     Args:
       dataset: the output of extract: a folder or bucket URI.
@@ -71,7 +73,7 @@ def run(
         "publish", folder, source.key, reused=same is not None, version_uri=versions.uri_of(number)
     )
     output.counts = {"version": number, "utterances": sum(source.counts.values()), **source.counts}
-    if settings.then and output.reused and _was_judged(output.uri, settings, registry, model_name):
+    if settings.then and output.reused and _was_judged(output, settings, registry, model_name):
         print_status(f"publish: nothing new, and version {number} was judged before, so nothing is trained")
         output.counts["skipped"] = 1
     output.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
@@ -79,7 +81,7 @@ def run(
     return output
 
 
-def _was_judged(version: str, settings: PublishSettings, registry: Path | str, model_name: str) -> bool:
+def _was_judged(version: PublishedVersion, settings: PublishSettings, registry: Path | str, model_name: str) -> bool:
     """Returns whether a run has judged a model of a version, by the history; False where that cannot be read."""
     if "train" in os.environ.get(FORCE_ENV, "").split(","):
         return False
@@ -90,8 +92,24 @@ def _was_judged(version: str, settings: PublishSettings, registry: Path | str, m
     except (VoxlineError, OSError, ValueError):
         return False
 
+    # A purge keeps the version's number, and a model from before it knows the speaker who was erased.
+    purged = _last_purge(version.folder)
+
     # A run that ended after publish, as this one may, has a verdict on the dataset alone.
-    return any(run["dataset_uri"] == version and run["verdict"] in _JUDGED and run["digest"] for run in runs)
+    return any(
+        run.get("dataset_uri") == version.uri
+        and run["verdict"] in _JUDGED
+        and run.get("digest")
+        and run["run"].get("started", "") > purged
+        for run in runs
+    )
+
+
+def _last_purge(version: Path) -> str:
+    """When a version was purged last, as `format_utc` writes it; empty: never."""
+    file = version / PURGED_FILE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return max((json.loads(line)["at"] for line in lines), default="")
 
 
 def _same_content(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, str]:

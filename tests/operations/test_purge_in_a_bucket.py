@@ -1,6 +1,7 @@
 """A purge in a bucket removes a speaker there and on this machine, also after faults and kills at any request."""
 
 import contextlib
+import datetime
 import gzip
 import json
 import os
@@ -20,16 +21,19 @@ from tests.operations.three_speakers import GONE, make, refresh
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import Dataset
-from voxline.data.versions import DatasetVersions
+from voxline.data.versions import PURGED_FILE, DatasetVersions
 from voxline.errors import WorkError
 from voxline.notify.history import FOLDER
 from voxline.operations.purge.locations import PurgeScope
 from voxline.operations.purge.purge import PurgeFindings, purge_speaker
 from voxline.pipelines.cli.main import app
+from voxline.registry.journal import format_utc
 from voxline.registry.registry import Registry
 from voxline.store import store_locks
 from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.localize import localize
+from voxline.store.objects import open_store
+from voxline.store.storage import ABSENT
 from voxline.training.batches import Batches
 
 COUNT = 12
@@ -172,6 +176,28 @@ def test_a_refresh_after_a_purge_publishes_no_version(filled: AnyStorage, made: 
     published = publish(extracted.uri, store, datasets, PublishSettings(dataset="three"))
     assert (published.reused, published.uri) == (True, f"{datasets}/three/2")
     assert traces_of_her(filled) == []
+
+
+@pytest.mark.slow
+@one_storage
+def test_a_version_that_was_purged_is_trained_on_again(filled: AnyStorage, made: Path) -> None:
+    # The model that was judged before knows the speaker, though the number of its version is the same.
+    purged(filled)
+    _, extracted = refresh(made, filled.uri, 2, without=GONE)
+    version = f"{filled.uri}/datasets/three/2"
+    (line,) = localize(f"{version}/{PURGED_FILE}").read_text(encoding="utf-8").splitlines()
+    at = datetime.datetime.fromisoformat(json.loads(line)["at"])
+    settings = PublishSettings(dataset="three", then="asr", history=f"{filled.uri}/history")
+    for minutes, ends in ((-1, False), (1, True)):
+        started = format_utc((at + datetime.timedelta(minutes=minutes)).timestamp())
+        run = {"name": "nightly", "model": "asr", "started": started, "ended": started}
+        judged = {"verdict": "promoted", "digest": "d", "dataset_uri": version}
+        record = {"schema": "voxline.run/1", "run": run, **judged}
+        history = open_store(settings.history)
+        history.write(f"20260101T000000Z-{ends}.json", json.dumps(record).encode(), if_version=ABSENT)
+        published = publish(extracted.uri, f"{filled.uri}/store", f"{filled.uri}/datasets", settings, model_name="asr")
+        assert published.reused
+        assert published.counts.get("skipped", 0) == ends
 
 
 @pytest.mark.slow
