@@ -5,13 +5,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.cli.options import (
     AsJson,
     Assignments,
@@ -29,9 +30,9 @@ from voxline.pipelines.cli.options import (
     exit_on_signal,
     load_for_vertex,
     machine_path,
+    refuse_unmounted_paths,
     service_account,
     takes_connection,
-    warn_unmounted_paths,
 )
 
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ def submit(
     # The server's version decides which fields the compiled pipeline may have. The version of the pipeline is named by
     # its content, so that a nightly run uploads only what has changed.
     run_config = load_config(config, set_ or [], pipeline=pipeline)
+    refuse_unmounted_paths(run_config)
     cluster = connection.open()
     with exit_on_signal("nothing was started; run the same command again"):
         compiled = submission.CompiledPipeline.of(run_config, cluster.version)
-        warn_unmounted_paths(run_config)
         version = submission.upload_version(cluster, compiled)
         typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", already uploaded"))
 
@@ -214,7 +215,7 @@ def doctor(
     set_: Assignments = None,
     run_dir: RunDir = None,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Check a cluster.  [default: if a host is given or configured]")
+        bool, typer.Option("--cluster", help="Check a cluster.  [default: if a host, or the config, names one]")
     ] = False,
     as_json: AsJson = False,
     *,
@@ -236,11 +237,13 @@ def doctor(
 
         return load_config(config or [], set_ or [])
 
-    # In a pod, or where a server is configured, the cluster is what the user asks about.
-    if cluster or connection.host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ:
+    # In a pod, or where a server or a config names it, the user asks about the cluster; --run-dir is of a run here.
+    has_host = bool(connection.host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ)
+    if cluster or has_host or (config and not run_dir and _names_kubernetes(loaded)):
         from voxline.pipelines.cluster.doctor import DoctorRequest, diagnose
 
-        diagnostics = diagnose(DoctorRequest(connection.endpoint, loaded if config else None, connection.deadline))
+        access = connection.endpoint if cluster or has_host else None
+        diagnostics = diagnose(DoctorRequest(access, loaded if config else None, connection.deadline))
     else:
         from voxline.pipelines.local.doctor import diagnose_machine
 
@@ -257,6 +260,14 @@ def doctor(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     if any(diagnostic.is_problem for diagnostic in finished):
         sys.exit(1)
+
+
+def _names_kubernetes(load: Callable[[], "RunConfig"]) -> bool:
+    """True if a config is for a cluster; one that does not load is a problem that either diagnosis reports."""
+    try:
+        return load().cluster.names_kubernetes
+    except VoxlineError:
+        return False
 
 
 class ScheduleGroup(TyperGroup):
@@ -337,11 +348,11 @@ def set_schedule(
 
     # KFP reads all expressions in one zone, so this one is converted to it.
     run_config = load_config(config, set_ or [], pipeline=pipeline)
+    refuse_unmounted_paths(run_config)
     schedule_cron = Cron.read(cron).converted(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = connection.open()
     with exit_on_signal("run the same command again; it leaves exactly one schedule"):
         compiled = submit.CompiledPipeline.of(run_config, cluster.version)
-        warn_unmounted_paths(run_config)
         version = submit.upload_version(cluster, compiled)
         new_schedule = Schedule(
             name=name or run_config.name,

@@ -29,7 +29,7 @@ from voxline.pipelines.cli.options import (
     RunDir,
     check_platform,
     machine_path,
-    warn_unmounted_paths,
+    refuse_unmounted_paths,
 )
 from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.cli.search import search_commands
@@ -270,6 +270,8 @@ def compile_(
     target = output or Path(f"{run_config.name}.yaml")
     if not target.absolute().parent.is_dir():
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
+    if target.absolute() in [file.absolute() for file in config]:
+        raise SettingsError(f"--output {target}: it is the config itself; choose another name")
     if kfp_version and not parse_version(kfp_version):
         raise SettingsError(f"--kfp-version {kfp_version!r}: accepted are versions such as 2.17.0")
 
@@ -279,8 +281,8 @@ def compile_(
             typer.echo(f"voxline: {line}", err=True)
         compile_pipeline(run_config, target, platform="vertex")
     else:
+        refuse_unmounted_paths(run_config)
         compile_pipeline(run_config, target, parse_version(kfp_version))
-        warn_unmounted_paths(run_config)
     typer.echo(str(target))
 
 

@@ -220,15 +220,23 @@ def service_account(config: Any) -> str:
     return str(config.cluster.service_account) if hasattr(config, "cluster") else ""
 
 
-def warn_unmounted_paths(config: "RunConfig") -> None:
-    """Warns of paths that no pod sees: the run would start, and fail."""
-    if paths := config.unmounted_paths():
-        listed = ", ".join(f"{key} ({path})" for key, path in paths.items())
-        typer.echo(
-            f"voxline: pods will not see {listed}; give bucket URIs or paths on a claim (cluster.claims), here or when "
-            "the run is started",
-            err=True,
-        )
+def refuse_unmounted_paths(config: "RunConfig") -> None:
+    """Refuses paths that no pod sees: the run would start, wait for nodes, and fail.
+
+    Raises:
+      SettingsError: names the keys, and the volumes that there are.
+    """
+    paths = config.unmounted_paths()
+    if not paths:
+        return
+
+    listed = ", ".join(f"{key} ({path})" for key, path in paths.items())
+    mounts = ", ".join(claim.mount for claim in config.cluster.claims)
+    accepted = f"folders of {mounts} (cluster.claims) and" if mounts else "folders of volumes (cluster.claims) and"
+    raise SettingsError(
+        f"{config.name}: pods do not see {listed}; accepted: {accepted} bucket URIs, such as --set "
+        f"{next(iter(paths))}={config.cluster.claims[0].mount if mounts else 'gs://bucket'}/folder"
+    )
 
 
 @contextlib.contextmanager

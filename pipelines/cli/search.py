@@ -19,6 +19,7 @@ from voxline.pipelines.cli.options import (
     RunDir,
     exit_on_signal,
     machine_path,
+    refuse_unmounted_paths,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _add_search(pipeline: str, subject: str) -> None:
             from voxline.pipelines.search.kfp_trials import compile_trials
             from voxline.pipelines.search.trials import DEFAULT_METRICS
 
+            refuse_unmounted_paths(run_config)
             ranges = Space.read(space)
             ranges.check(run_config)
             target = output or Path(f"{run_config.name}-search.yaml")
@@ -128,8 +130,6 @@ def _add_search(pipeline: str, subject: str) -> None:
                 jobs=jobs,
                 seed=seed,
             )  # fmt: skip
-            for key, path in run_config.unmounted_paths().items():
-                typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
             typer.echo(str(target))
             return
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from voxline.errors import NoCredentialsError, VoxlineError
-from voxline.pipelines.cluster.access import PORT_FORWARD, KfpEndpoint
+from voxline.pipelines.cluster.access import HOST, PORT_FORWARD, KfpEndpoint
 from voxline.pipelines.cluster.compiler import RUN_LIMITS_SINCE
 from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
@@ -192,12 +192,13 @@ class DoctorRequest:
     """The server and the config to check.
 
     Attributes:
-      access: makes the endpoint; a function, so that a wrong option is one diagnostic and not the end.
+      access: makes the endpoint; a function, so that a wrong option is one diagnostic and not the end. None: nobody
+        says where the server is, and what needs it is not checked.
       config: loads the config; None: none was given.
       deadline: seconds for one response of the server or of a bucket.
     """
 
-    access: Callable[[], KfpEndpoint]
+    access: Callable[[], KfpEndpoint] | None
     config: Callable[[], RunConfig] | None
     deadline: float
 
@@ -211,10 +212,13 @@ def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
     cluster: KfpServer | None = None
     reached = False
     try:
-        access = request.access()
-        cluster = KfpServer(access, deadline=request.deadline)
+        access = request.access() if request.access else None
+        cluster = KfpServer(access, deadline=request.deadline) if access else None
     except VoxlineError as error:
         yield Diagnostic.problem("server", str(error))
+    if not request.access:
+        for subject in ("server", "permissions", "namespace", "quota"):
+            yield Diagnostic.not_checked(subject, f"no endpoint: give --host or {HOST}")
     if cluster:
         server = cluster
         reached = yield from _check_server(cluster)

@@ -425,6 +425,11 @@ class ClusterSettings(Placement):
     )
     steps: StepPlacements = pydantic.Field(default_factory=StepPlacements, description="a section for each step")
 
+    @property
+    def names_kubernetes(self) -> bool:
+        """True if volumes or a registry say which cluster runs the steps; resources of steps alone do not."""
+        return bool(self.claims or self.images.registry) and not self.vertex.project
+
     def mounts(self, path: str) -> bool:
         """True if a path is on one of the volumes.
 

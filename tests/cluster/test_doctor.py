@@ -172,3 +172,33 @@ def test_a_server_of_any_version_gets_an_answer(
     ended = shell("doctor")
     assert ended.status == status
     assert [one for one in ended.out.splitlines() if " version " in one] == [line]
+
+
+ONE_NODE = Path(__file__).parents[2] / "configs" / "cluster" / "one-node.yaml"
+
+
+def test_a_config_with_volumes_is_of_a_cluster_without_an_endpoint_too(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT")
+    typed = ["doctor", "--config", "nightly.yaml", "--config", str(ONE_NODE), "--set"]
+    ended = shell(*typed, "corpus.uri=/mnt/store/corpora/LibriSpeech")
+    lines = ended.out.splitlines()
+    assert ended.status == 0, ended.out
+    assert "not checked  server       no endpoint: give --host or KF_PIPELINES_ENDPOINT" in lines
+    assert "not checked  corpus.uri   /mnt/store/corpora/LibriSpeech: it is on a volume, which only pods see" in lines
+    assert "not checked  store        /mnt/store: it is on a volume, which only pods see" in lines
+    assert not any(line.startswith(("ok           python", "problem")) for line in lines), "this machine runs nothing"
+
+    refused = shell(*typed, "corpus.uri=/data/LibriSpeech")
+    assert refused.status == 1
+    assert "problem      corpus.uri   /data/LibriSpeech: no volume of the config is mounted there" in refused.out
+    assert shell("doctor", "--cluster").status == 1, "who asks for a cluster names its server"
+
+
+def test_a_config_without_volumes_or_registry_is_of_this_machine(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT")
+    needs = "cluster.steps.train.memory=8Gi"
+    lines = shell("doctor", "--config", "nightly.yaml", "--set", needs, "--set", "corpus.uri=/absent").out.splitlines()
+    assert any(line.startswith("ok           python") for line in lines)
+    assert not any("no endpoint" in line for line in lines)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
@@ -88,11 +89,38 @@ def test_a_missing_required_value_is_refused_before_any_request(shell: Shell, kf
     assert not kfp.changes()
 
 
-def test_a_path_that_no_pod_sees_is_a_problem(shell: Shell) -> None:
-    quiet, told = shell.submit(), shell.submit("--set", "corpus.uri=/data/LibriSpeech")
-    assert (quiet.status, told.status) == (0, 0)
-    assert "corpus.uri is" not in quiet.err
-    assert "pods will not see corpus.uri (/data/LibriSpeech)" in told.err
+CLAIM = "cluster.claims=[{name: voxline-store, mount: /mnt/store}]"
+
+
+@pytest.mark.parametrize("command", ["submit", "schedule", "compile"])
+def test_a_path_that_no_pod_sees_is_refused_before_any_request(shell: Shell, kfp: StandIn, command: str) -> None:
+    more = {"schedule": ["--cron", "0 2 * * *"], "compile": ["--output", "asr.yaml"]}.get(command, [])
+    typed = [command, "asr", "--config", "nightly.yaml", *more, "--set"]
+    refused = shell(*typed, "corpus.uri=/data/LibriSpeech", "--set", CLAIM)
+    assert refused.status == 2
+    assert "pods do not see corpus.uri (/data/LibriSpeech); accepted: folders of /mnt/store" in refused.err
+    assert "--set corpus.uri=/mnt/store/folder" in refused.err
+    assert not kfp.changes()
+    assert not (shell.folder / "asr.yaml").exists()
+    assert shell(*typed, "corpus.uri=/mnt/store/corpora/LibriSpeech", "--set", CLAIM).status == 0
+
+
+def test_a_location_may_be_left_to_the_form(shell: Shell) -> None:
+    """It becomes a parameter without a default, which Kubeflow's page asks for."""
+    ended = shell("compile", "asr", "--config", "nightly.yaml", "--set", 'corpus.uri=""', "--output", "asr.yaml")
+    assert ended.status == 0, ended.err
+    document = next(yaml.safe_load_all((shell.folder / "asr.yaml").read_text(encoding="utf-8")))
+    parameters = document["root"]["inputDefinitions"]["parameters"]
+    assert "defaultValue" not in parameters["corpus__uri"]
+    assert not parameters["corpus__uri"].get("isOptional")
+
+
+def test_a_compiled_pipeline_never_replaces_its_config(shell: Shell) -> None:
+    before = (shell.folder / "nightly.yaml").read_bytes()
+    ended = shell("compile", "asr", "--config", "nightly.yaml")
+    assert ended.status == 2
+    assert "--output nightly.yaml: it is the config itself" in ended.err
+    assert (shell.folder / "nightly.yaml").read_bytes() == before
 
 
 @pytest.mark.parametrize("reset", ["before", "after"])

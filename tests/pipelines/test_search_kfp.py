@@ -45,6 +45,7 @@ def compile_kfp(folder: Path, *arguments: str, ranges: Any = RANGES) -> list[Any
     (folder / "space.yaml").write_text(yaml.safe_dump(ranges, sort_keys=False), encoding="utf-8")
     files = ["-c", str(ROOT / "configs/asr/librispeech.yaml"), "-c", str(ROOT / "configs/cluster/gke-gpu.yaml")]
     given = ["--set", "cluster.images.tag=v1", "--set", "language.kind=ngram", "--space", str(folder / "space.yaml")]
+    given += ["--set", "corpus.uri=gs://speech/corpora/LibriSpeech"]
     target = ["--compile", "kfp", "-o", str(folder / "out.yaml")]
     result = CliRunner().invoke(app, ["search", "asr", *files, *given, *target, *arguments])
     if isinstance(result.exception, SettingsError):

@@ -18,13 +18,8 @@ REFUSED = {
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
     ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
-    ("fsdd-unseen-speaker", "aks"): "corpora has fsdd, voices, and uri or sha256 is set too",
-    ("fsdd-unseen-speaker", "one-node"): "corpora has fsdd, voices, and uri or sha256 is set too",
-    ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
-    ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }
-"""A config and an overlay that do not go together, with why: an image is for GPUs; a TPU runs what XLA compiles; an
-overlay names one corpus."""
+"""A config and an overlay that do not go together, with why: an image is for GPUs; a TPU runs what XLA compiles."""
 MAY_SKIP = (
     ROOT / "configs/asr/demo.yaml",
     ROOT / "configs/cluster/one-node.yaml",
