@@ -1,5 +1,6 @@
 """A training on two workers, as docs/cluster/multi-worker.md has it, by Kubeflow Trainer and JobSet in real pods."""
 
+import copy
 import json
 import subprocess
 from collections.abc import Iterator
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.kubeflow.cluster import ROOT, STEPS, WAIT_SECONDS, Cluster, printed_id, succeeded
-from tests.kubeflow.control_plane import Object, documents
+from tests.cluster.k8s.built import TRAIN_JOB, built
+from tests.kubeflow.cluster import STEPS, WAIT_SECONDS, Cluster, printed_id, succeeded
+from tests.kubeflow.control_plane import Object
 from tests.kubeflow.operators import Operators
 from tests.kubeflow.pipelines_server import NAMESPACE
 from voxline.store.files import read_json
@@ -29,11 +31,10 @@ WATCHED = {
 
 @pytest.fixture(scope="module")
 def runtime(operators: Operators) -> Object:
-    """What one-node has for workers and standalone leaves out, in KFP's namespace; returns the TrainingRuntime."""
+    """What one-node and train-job have for workers, in KFP's namespace; returns the TrainingRuntime."""
     operators.require(WATCHED["TrainJob"], WATCHED["JobSet"])
-    command = ["kubectl", "kustomize", str(ROOT / "k8s/overlays/one-node")]
-    built = list(documents(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    objects = [one for one in built if (one["kind"], one["metadata"]["name"]) in RIGHTS]
+    team = copy.deepcopy(built(f"overlays/one-node+{TRAIN_JOB}"))
+    objects = [one for one in team if (one["kind"], one["metadata"]["name"]) in RIGHTS]
     for one in objects:
         one["metadata"]["namespace"] = NAMESPACE
         for subject in one.get("subjects", []):

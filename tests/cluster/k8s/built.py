@@ -16,8 +16,11 @@ K8S = Path(__file__).resolve().parents[3] / "k8s"
 OVERLAYS = sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob("components/*/kustomization.yaml"))
 OVERLAYS.remove("overlays/standalone")  # it goes to another namespace; test_network.py has it
-BUILDABLE = ["base", *OVERLAYS, *COMPONENTS]
-"""Folders of k8s/; a component is built over the base."""
+TRAIN_JOB = "components/train-job"
+WITH_WORKERS = [f"{path}+{TRAIN_JOB}" for path in OVERLAYS if path not in ("overlays/gpu-pool", "overlays/tpu-pool")]
+"""Overlays with workers in addition, as the overlay of a team lists both; gpu-pool has them."""
+BUILDABLE = ["base", *OVERLAYS, *WITH_WORKERS, *COMPONENTS]
+"""Folders of k8s/; a component is built over the base, or over the overlay that is named before it."""
 
 POD_FIELDS = {"serviceAccountName", "automountServiceAccountToken", "securityContext", "volumes"}
 """What an InferenceService says of its pods; the rest of it is KServe's own."""
@@ -35,22 +38,23 @@ def built(path: str) -> list[Object]:
     command = builder()
     assert command is not None
     with tempfile.TemporaryDirectory() as folder:
-        target = _over_base(path, Path(folder)) if path in COMPONENTS else K8S / path
+        below, _, component = path.rpartition("+")
+        target = _team_overlay(below or "base", component, Path(folder)) if component in COMPONENTS else K8S / path
         done = subprocess.run([*command, str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
 
-def _over_base(component: str, folder: Path) -> Path:
-    """An overlay of the base with this component alone."""
+def _team_overlay(below: str, component: str, folder: Path) -> Path:
+    """An overlay over another folder, with this component."""
     there = os.path.relpath(K8S, folder.resolve())
     overlay = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": "voxline",
         "labels": [{"pairs": {"app.kubernetes.io/part-of": "voxline"}}],
-        "resources": [f"{there}/base"],
+        "resources": [f"{there}/{below}"],
         "components": [f"{there}/{component}"],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))

@@ -9,7 +9,7 @@ from tests.cluster.k8s.built import BUILDABLE, Object, builder, built
 collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py"]
 
 
-@pytest.fixture(scope="session", params=BUILDABLE, ids=lambda path: path.replace("/", "-"))
+@pytest.fixture(scope="session", params=BUILDABLE, ids=lambda path: path.replace("/", "-").replace("+", "-"))
 def objects(request: pytest.FixtureRequest) -> list[Object]:
     """All objects of the base, or of an overlay."""
     if builder() is None:

@@ -45,7 +45,7 @@ def _all(path: str, namespace: str = "voxline") -> list[Object]:
 
 @pytest.mark.parametrize("path", BUILDABLE)
 def test_the_server_accepts_every_object(server: Path, path: str) -> None:
-    objects = _all(path, f"voxline-{path.replace('/', '-')}")
+    objects = _all(path, f"voxline-{path.replace('/', '-').replace('+', '-')}")
     how = ("apply", "--server-side", "--validate=strict", "-f", "-")
     done = kubectl(server, *how, given=yaml.safe_dump_all(objects))
     assert done.returncode == 0, done.stderr

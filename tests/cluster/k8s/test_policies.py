@@ -1,12 +1,16 @@
 """What holds of every object in k8s/, whatever overlay it is built by."""
 
 import re
+from pathlib import Path
 from typing import Any
 
-from tests.cluster.k8s.built import K8S, Object, built, containers, named, pods, values
+import pytest
+
+from tests.cluster.k8s.built import K8S, OVERLAYS, Object, built, containers, named, pods, values
 from voxline.inference.saved_model import MORE_OPS_VARIABLE
 
 OURS = "voxline"
+PAGE = K8S.parent / "docs" / "cluster" / "k8s.md"
 CLUSTER_SCOPED = {
     "Namespace",
     "ClusterRole",
@@ -237,6 +241,25 @@ def test_both_kinds_of_job_share_one_worker_template(objects: list[Object]) -> N
         (node,) = by_kind["TrainingRuntime"]["spec"]["template"]["spec"]["replicatedJobs"]
         assert node["template"]["spec"]["template"] == by_kind["PodTemplate"]["template"]
         assert node["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+
+
+OPERATORS = {"trainer.kubeflow.org": "Kubeflow Trainer", "monitoring.coreos.com": "Prometheus operator"}
+"""API group → who defines it."""
+OF_KUBERNETES = {
+    "v1", "apps", "batch", "policy", "networking.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", OVERLAYS)
+def test_an_overlay_that_needs_an_operator_says_so(path: str) -> None:
+    """Kubernetes refuses the whole of `kubectl apply` if one kind is unknown."""
+    groups = {one["apiVersion"].partition("/")[0] for one in built(path)} - OF_KUBERNETES
+    head = (K8S / path / "kustomization.yaml").read_text(encoding="utf-8").partition("apiVersion:")[0]
+    row = re.search(rf"^\| `{Path(path).name}` \|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert row, f"{path}: the page's table does not have it"
+    for text in (head, row[0]):
+        named_there = {group for group, operator in OPERATORS.items() if operator in text}
+        assert named_there == groups, f"{path}: {text}"
 
 
 def test_every_folder_of_k8s_is_built_by_some_overlay_or_component() -> None:
