@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from voxline.errors import VoxlineError
-from voxline.inference.tensorflow_import import has_accelerator
+from voxline.inference.tensorflow_import import has_accelerator_driver
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.bucket_cache import cache_root
 from voxline.store.uris import is_remote
@@ -235,7 +235,7 @@ def _check_tensorflow() -> Diagnostic:
         version = version_of("tensorflow")
     except PackageNotFoundError:
         return Diagnostic.problem("tensorflow", "it is not installed", "make setup")
-    if not has_accelerator():
+    if not has_accelerator_driver():
         return Diagnostic.ok("tensorflow", f"{version}: no driver of a GPU or TPU; training runs on the CPU")
     return _check_devices()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from voxline.inference.tensorflow_import import has_accelerator
+from voxline.inference.tensorflow_import import has_accelerator_driver
 
 START = "from voxline.inference.tensorflow_import import import_tensorflow; import_tensorflow()"
 
@@ -23,7 +23,9 @@ def start(**variables: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(has_accelerator(), reason="this machine has a driver of a GPU, so TensorFlow's notes are shown")
+@pytest.mark.skipif(
+    has_accelerator_driver(), reason="this machine has a driver of a GPU, so TensorFlow's notes are shown"
+)
 def test_no_note_on_missing_gpus_is_printed() -> None:
     started = start()
     assert (started.stdout, started.stderr) == ("started\n", "")

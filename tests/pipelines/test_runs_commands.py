@@ -122,7 +122,7 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
         f"config = SimpleNamespace(list_physical_devices=lambda: {found})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
-    monkeypatch.setattr(doctor, "has_accelerator", lambda: True)
+    monkeypatch.setattr(doctor, "has_accelerator_driver", lambda: True)
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "file").write_text("", encoding="utf-8")
@@ -140,7 +140,7 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
 
     # Without a driver it is not imported.
     (tmp_path / "stub" / "tensorflow.py").write_text("raise ImportError", encoding="utf-8")
-    monkeypatch.setattr(doctor, "has_accelerator", lambda: False)
+    monkeypatch.setattr(doctor, "has_accelerator_driver", lambda: False)
     assert "no driver of a GPU or TPU; training runs on the CPU" in voxline("doctor").output
 
 

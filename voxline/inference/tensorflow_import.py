@@ -25,13 +25,13 @@ def start_tensorflow() -> None:
     """Imports TensorFlow and lets it find its devices. Its notes on missing GPUs are hidden where there are none."""
     if "tensorflow" in sys.modules:
         return
-    with contextlib.nullcontext() if has_accelerator() else silence_stderr():
+    with contextlib.nullcontext() if has_accelerator_driver() else silence_stderr():
         import tensorflow as tf
 
         tf.config.list_physical_devices()  # where a library of CUDA is installed and no GPU, the search logs an error
 
 
-def has_accelerator() -> bool:
+def has_accelerator_driver() -> bool:
     """Returns whether the system has a driver of a GPU or TPU: what TensorFlow says of devices is news then.
 
     Linux has a file for each device: of NVIDIA (in a container too), WSL 2, AMD and Google.
