@@ -9,6 +9,7 @@ process group, and because the `voxline` command need not import kfp.
 import atexit
 import builtins
 import contextlib
+import importlib
 import importlib.util
 import logging
 import os
@@ -28,6 +29,8 @@ from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
 
+_SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures")
+"""Imported once, before the first fork."""
 _PYTHON = sys.executable
 _PRINT = print
 """Python's own, which kfp replaces while a task runs."""
@@ -51,6 +54,11 @@ def main(request_file: str) -> None:
         from kfp.local import subprocess_task_handler
 
     subprocess_task_handler.run_local_subprocess = run_in_fork
+    for module in _SHARED_BY_STEPS:
+        importlib.import_module(module)
+
+    # The other thread of this process waits for its parent and holds no lock that a fork could miss.
+    warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
@@ -180,14 +188,19 @@ def _hide_docker_folder() -> None:
 
 @contextlib.contextmanager
 def _no_cluster_client() -> Iterator[None]:
-    """Keeps kfp from importing its client of a cluster, with that of Kubernetes: half the time of importing kfp."""
-    placeholder: Any = types.ModuleType("kfp.client")
-    placeholder.Client = None  # which kfp imports by name
-    sys.modules["kfp.client"] = placeholder
+    """Keeps kfp from importing its client of a cluster, with that of Kubernetes, and requests, by which it would load a
+    component from an address: two thirds of the time of importing kfp.
+    """
+    client: Any = types.ModuleType("kfp.client")
+    client.Client = None  # which kfp imports by name
+    placeholders = {"kfp.client": client, "requests": types.ModuleType("requests")}
+    absent = {name: module for name, module in placeholders.items() if name not in sys.modules}
+    sys.modules.update(absent)
     try:
         yield
     finally:
-        del sys.modules["kfp.client"]
+        for name in absent:
+            del sys.modules[name]
 
 
 if __name__ == "__main__":
