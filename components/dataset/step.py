@@ -14,7 +14,10 @@ from voxline.components.dataset.settings import VersionSettings
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE
 from voxline.data.versions import VERSION_FILE, PublishedVersion, find_version
+from voxline.errors import WorkError
 from voxline.progress import print_status
+from voxline.store.layout import WAVS
+from voxline.store.objects import open_store
 
 
 def run(datasets: Path | str, settings: VersionSettings) -> PublishedVersion:
@@ -26,11 +29,12 @@ def run(datasets: Path | str, settings: VersionSettings) -> PublishedVersion:
 
     Raises:
       SettingsError: the version does not exist.
-      WorkError: it is damaged, or lost its shards.
+      WorkError: it is damaged, or lost its shards, or the WAVs of its dev and test splits.
     """
     start = time.monotonic()
     versions, number = find_version(datasets, settings.dataset)
     version = Dataset.read(versions.path(number), shards=False)
+    _check_audio(version, f"{versions.name}@{number}")
     total = sum(version.counts.values())
     print_status(f"dataset: version {number:,} of {versions.name}, {total:,} utterances")
 
@@ -41,3 +45,17 @@ def run(datasets: Path | str, settings: VersionSettings) -> PublishedVersion:
     output.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
     output.seconds = time.monotonic() - start
     return output
+
+
+def _check_audio(version: Dataset, name: str) -> None:
+    """Refuses before a training what evaluate would refuse after it: training reads shards alone, evaluate WAVs."""
+    pool = open_store(f"{version.shard_store()}/{WAVS}")
+    judged = {row.audio_hash for row in version.rows() if row.split in ("dev", "test")}
+    wavs = [f"{audio_hash[:2]}/{audio_hash}.wav" for audio_hash in sorted(judged)]
+    missing = [wav for wav, info in zip(wavs, pool.map(pool.stat, wavs), strict=True) if info is None]
+    if missing:
+        raise WorkError(
+            f"{name}: {len(missing):,} of {len(wavs):,} recordings of dev and test are gone, so no model could be "
+            f"measured ({pool.uri_of(missing[0])}); refresh the corpus of that version with the same store, or name "
+            "another version"
+        )

@@ -403,7 +403,7 @@ def _schedule_here(
 
     # A run that would be refused at night is refused now.
     folder = (run_dir or Path("runs") / run_config.name).absolute()
-    check_run(run_config.with_default_folders(folder), folder, "", [])
+    check_run(run_config.for_this_machine(folder), folder, "", [])
     arguments = ["run", pipeline]
     for file in config:
         arguments += ["--config", str(file.absolute())]

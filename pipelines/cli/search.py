@@ -142,7 +142,7 @@ def _add_search(pipeline: str, subject: str) -> None:
         # A search that exists is opened, and must be the same: other settings would make its trials incomparable.
         new_search = searches.Search.create(
             run_folder / searches.FOLDER / search_name,
-            run_config.with_default_folders(run_folder),
+            run_config.for_this_machine(run_folder),
             {key: get_key(layers.document, key) for key in sorted(layers.assigned)},
             Space.read(space),
             method=method or "tpe",

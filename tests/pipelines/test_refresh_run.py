@@ -10,6 +10,8 @@ import pytest
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS
+from voxline.components.dataset.settings import VersionSettings
+from voxline.components.dataset.step import run as open_version
 from voxline.data.dataset import Dataset, read_utterances
 from voxline.data.manifest import fingerprint_utterances, read_manifest
 from voxline.data.recordings import refuse_changed_audio
@@ -219,6 +221,22 @@ def test_a_version_that_does_not_exist_is_refused_before_any_work(house: House, 
         assert refused.returncode == 2, refused.stdout
         assert reference in refused.stderr
         assert said in refused.stderr
+
+
+def test_a_version_whose_recordings_are_gone_is_refused_before_it_is_trained_on(
+    house: House, on_latest: dict[str, Any]
+) -> None:
+    datasets = str(house.folder / "runs" / "tiny" / "datasets")
+    settings = VersionSettings.of({"dataset": "commands@2"})
+    judged = [utterance for utterance in read_utterances(f"{datasets}/commands/2") if utterance.split == "test"]
+    wav = Path(judged[0].audio_filepath)
+    wav.rename(wav.with_suffix(".gone"))
+    try:
+        with pytest.raises(WorkError, match=f"commands@2: 1 of .* recordings of dev and test are gone.*{wav.name}"):
+            open_version(datasets, settings)
+    finally:
+        wav.with_suffix(".gone").rename(wav)
+    assert open_version(datasets, settings).counts["version"] == 2
 
 
 def test_a_version_is_read_as_the_manifest_that_it_was_made_of(house: House, runs: dict[str, Any]) -> None:
