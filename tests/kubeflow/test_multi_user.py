@@ -173,6 +173,23 @@ def test_a_token_is_needed_and_must_be_for_the_server(team: Kubernetes, ours: Me
     assert "401: the token of --token-file was not accepted" in ended.err
 
 
+def test_a_token_of_an_account_is_requested_and_accepted(
+    team: Kubernetes, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job in CI does, whose kubeconfig may create tokens of the account."""
+    kubeconfig = shell.folder / "home" / ".kube" / "config"  # KUBECONFIG is read once in a process
+    kubeconfig.parent.mkdir(exist_ok=True)
+    kubeconfig.symlink_to(team.kubeconfig)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+    monkeypatch.setenv("VOXLINE_KFP_SERVICE_ACCOUNT", "voxline-ci")
+    server = ("--host", MULTI_USER_HOST, "--namespace", OURS)
+    assert shell.submit(*server).status == 0
+    monkeypatch.setenv("VOXLINE_KFP_AUDIENCE", "vault")
+    refused = shell.submit(*server)
+    assert refused.status == 1
+    assert "401: the token of service account voxline-ci was not accepted" in refused.err
+
+
 def test_doctor_knows_what_a_namespace_of_users_needs(team: Kubernetes, ours: Member) -> None:
     """Here no profile controller fills the namespace."""
     kubeconfig = ours.shell.folder / "home" / ".kube" / "config"  # KUBECONFIG is read once in a process
