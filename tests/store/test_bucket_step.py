@@ -132,6 +132,22 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
     assert sorted(name.split("/")[3] for name in gcs.names()) == sorted([work.folder.name] * 2 + ["done.json"])
 
 
+def test_what_was_saved_right_before_a_signal_is_uploaded(gcs: Storage, fresh_pod: Pod) -> None:
+    def save_twice(work: StepOutput) -> None:
+        work.save()
+        (work.folder / "numbers" / "one.txt").write_text("at the signal", encoding="utf-8")
+        work.save()  # within seconds of the first, so it uploads nothing
+        raise KeyboardInterrupt
+
+    fresh_pod()
+    with pytest.raises(KeyboardInterrupt):
+        make(gcs, "saved", meanwhile=save_twice)
+    fresh_pod()
+    with cached_step(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
+        assert texts(work.folder / "numbers") == ["at the signal", "saved"]
+        work.outputs["numbers"] = "numbers"
+
+
 def test_a_save_that_the_storage_does_not_take_stops_nothing(
     gcs: Storage, fresh_pod: Pod, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
