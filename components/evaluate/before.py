@@ -19,7 +19,7 @@ from voxline.components.probe import read_probe
 from voxline.components.untouched_parent import MODEL, find_untouched_parent
 from voxline.data.dataset import read_utterances
 from voxline.data.manifest import Utterance, fingerprint_utterances
-from voxline.data.recordings import PCM_HASH
+from voxline.data.recordings import PCM_HASH, sample_hashes
 from voxline.errors import TransientError, WorkError
 from voxline.families.family import EvaluateFamily
 from voxline.inference.model_info import ModelInfo
@@ -203,7 +203,7 @@ def _read_probe(model: Path, manifest: Path, location: str) -> tuple[list[Uttera
     # of its ancestors, the source is known.
     train = [utterance for utterance in read_utterances(manifest) if utterance.split == "train"]
     trained_on = trained_recordings(model) | {_recording(utterance) for utterance in train}
-    samples = {utterance.measured[PCM_HASH] for utterance in train if PCM_HASH in utterance.measured}
+    samples = sample_hashes(train)
     texts = {(utterance.id, utterance.text) for utterance in train}
     utterances = [
         utterance

@@ -12,8 +12,9 @@ from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS
 from voxline.components.dataset.settings import VersionSettings
 from voxline.components.dataset.step import run as open_version
+from voxline.components.evaluate.before import _read_probe
 from voxline.data.dataset import Dataset, read_utterances
-from voxline.data.manifest import fingerprint_utterances, read_manifest
+from voxline.data.manifest import fingerprint_utterances, read_manifest, write_manifest
 from voxline.data.recordings import refuse_changed_audio
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
@@ -239,7 +240,9 @@ def test_a_version_whose_recordings_are_gone_is_refused_before_it_is_trained_on(
     assert open_version(datasets, settings).counts["version"] == 2
 
 
-def test_a_version_is_read_as_the_manifest_that_it_was_made_of(house: House, runs: dict[str, Any]) -> None:
+def test_a_version_is_read_as_the_manifest_that_it_was_made_of(
+    house: House, runs: dict[str, Any], tmp_path: Path
+) -> None:
     record = runs["corrected"]["record"]
     (convert,) = (step for step in record["steps"] if step["name"] == "convert")
     converted = read_manifest(convert["folder"])
@@ -248,7 +251,15 @@ def test_a_version_is_read_as_the_manifest_that_it_was_made_of(house: House, run
     files = {utterance.id: Path(utterance.audio_filepath) for utterance in converted}
     assert all(Path(utterance.audio_filepath).samefile(files[utterance.id]) for utterance in published)
 
-    # Its rows have no measurements: the logs of the pool tell whether a WAV is what convert wrote.
+    # Its rows have no measurements: the logs of the pool tell which samples they have, so that a probe leaves out a
+    # recording of the training under another name.
+    trained = next(utterance for utterance in converted if utterance.split == "train")
+    renamed = trained.replace(id="another", audio_hash="0" * 32, text="other words")
+    write_manifest(tmp_path / "manifest.jsonl", [renamed])
+    utterances, probe = _read_probe(tmp_path, Path(record["dataset"]), str(tmp_path))
+    assert (utterances, probe.listed) == ([], 1)
+
+    # And they tell whether a WAV is what convert wrote.
     refuse_changed_audio(published, "evaluate")
     wav = Path(published[0].audio_filepath)
     content = wav.read_bytes()

@@ -90,6 +90,21 @@ def logged_hashes(wavs: Path, names: Collection[str]) -> dict[str, str]:
     return hashes
 
 
+def sample_hashes(utterances: Iterable[Utterance]) -> set[str]:
+    """The MD5 of the samples of recordings, as measured, or, of rows of a dataset, by the logs of their pool."""
+    hashes = set()
+    unmeasured: dict[Path, set[str]] = {}  # pool → names of WAVs
+    for utterance in utterances:
+        path = Path(utterance.audio_filepath)
+        if PCM_HASH in utterance.measured:
+            hashes.add(str(utterance.measured[PCM_HASH]))
+        elif utterance.audio_hash and path.name == f"{utterance.audio_hash}.wav":
+            unmeasured.setdefault(path.parents[1], set()).add(utterance.audio_hash)
+    for wavs, names in unmeasured.items():
+        hashes |= set(logged_hashes(wavs, names).values())
+    return hashes
+
+
 def is_as_written(wav: WrittenWav) -> bool:
     """Returns whether every byte of a WAV is what convert wrote.
 
