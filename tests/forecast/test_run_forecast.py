@@ -257,7 +257,7 @@ def test_on_a_cluster_a_forecast_needs_a_history(tmp_path: Path) -> None:
 def test_a_config_turns_the_forecast_on() -> None:
     config = load_config({"name": "nightly", "corpus": {"uri": "c"}, "language": {"kind": "ngram"}})
     assert config.optional_steps() == ("language",)
-    given = {"forecast": {"skip_below": 0.1}, "notify": {"history": "gs://speech/history"}}
+    given = {"forecast": {"skip_below": 0.1}, "publish": {}, "notify": {"history": "gs://speech/history"}}
     asked = load_config({**config.plain(), **given})
     assert asked.optional_steps() == ("forecast", "language")
     assert asked.section("forecast").plain()["history"] == "gs://speech/history"
