@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,16 @@ from voxline.pipelines.cli.serve import serve, show_canary, verify_models
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
+]
+
+
+Sigma = Annotated[
+    float | None,
+    typer.Option(help="Of a WaveGlow's noise.  [default: its sampling_sigma]", show_default=False, min=0, max=10),
+]
+Denoiser = Annotated[
+    float | None,
+    typer.Option(help="Share of a WaveGlow's tone to subtract.  [default: its own]", show_default=False, min=0, max=10),
 ]
 
 
@@ -143,6 +153,12 @@ def synthesize(
         str,
         typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's own, or Griffin-Lim]"),
     ] = "",
+    sigma: Sigma = None,
+    denoiser: Denoiser = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="Of Griffin-Lim.  [default: the voice's own]", show_default=False, min=0, max=1_000),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Synthesize texts to WAV or compressed files.
@@ -158,6 +174,7 @@ def synthesize(
     Examples:
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits --vocoder runs/demo-tts/registry/vocoder -o a.wav
+      voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits --iterations 200 -o a.wav
       voxline synthesize "<speak>3 <break time='1s'/> 1 4</speak>" --model runs/demo-tts/registry/digits -o out.wav
       voxline synthesize --texts prompts.txt --model runs/demo-tts/registry/digits -o prompts --format mp3 --json
     """
@@ -184,9 +201,16 @@ def synthesize(
 
     model_folder = find_model(model)
     vocoder_folder = find_model(vocoder) if vocoder else None
+    sound: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
+    if sigma is not None or denoiser is not None:
+        from voxline.inference.vocoder import Sampling
+
+        sound["sampling"] = Sampling(sigma, denoiser)
     if not many:
-        _print(synthesis.synthesize_to_file(output, lines[0], model_folder, vocoder_folder, as_json=as_json))
-    elif not synthesis.synthesize_many(output, lines, extension, model_folder, vocoder_folder, as_json=as_json):
+        _print(synthesis.synthesize_to_file(output, lines[0], model_folder, vocoder_folder, as_json=as_json, **sound))
+    elif not synthesis.synthesize_many(
+        output, lines, extension, model_folder, vocoder_folder, as_json=as_json, **sound
+    ):
         raise typer.Exit(1)
 
 
@@ -204,6 +228,8 @@ def time_stages(
     batch: Annotated[int, typer.Option(min=1, max=4096, help="Texts or recordings at a time.")] = 1,
     iterations: Annotated[int, typer.Option(min=1, max=1_000_000, help="How often.")] = 14,
     vocoder: Annotated[str, typer.Option(help="For a voice: an exported vocoder, or <registry>/<model>.")] = "",
+    sigma: Sigma = None,
+    denoiser: Denoiser = None,
     engine: Annotated[str, typer.Option(help="What runs the network: auto, onnx or tensorflow.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -222,6 +248,7 @@ def time_stages(
 
     from voxline.inference.onnx_model import Engine
     from voxline.inference.timing import TimingInput, format_timing, time_model
+    from voxline.inference.vocoder import Sampling
     from voxline.registry.models import find_model
     from voxline.registry.registry import EVALUATION
 
@@ -234,7 +261,13 @@ def time_stages(
     # A version in a registry has its evaluation beside it, with a text or a clip that is typical of its use.
     evaluation = model_folder / EVALUATION
     timing_input = TimingInput(text, audio, length, batch, iterations, evaluation if evaluation.is_dir() else None)
-    measured = time_model(model_folder, timing_input, vocoder=vocoder_folder, engine=engine)  # type: ignore[arg-type]
+    measured = time_model(
+        model_folder,
+        timing_input,
+        vocoder=vocoder_folder,
+        engine=engine,  # type: ignore[arg-type]
+        sampling=Sampling(sigma, denoiser),
+    )
     _print([json.dumps(measured)] if as_json else format_timing(measured))
 
 
@@ -336,13 +369,8 @@ def export_model(
     iterations: Annotated[
         int | None, typer.Option(help="Of a voice's Griffin-Lim.", show_default=False, min=0, max=1_000)
     ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Of a WaveGlow's noise (sampling_sigma).", show_default=False, min=0, max=10)
-    ] = None,
-    denoiser: Annotated[
-        float | None,
-        typer.Option(help="Share of its own tone that WaveGlow loses.", show_default=False, min=0, max=10),
-    ] = None,
+    sigma: Sigma = None,
+    denoiser: Denoiser = None,
     test: Annotated[
         str, typer.Option("--test", metavar="LOCATION", help="Manifest with a test split that judges it.")
     ] = "",

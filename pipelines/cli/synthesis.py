@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -147,11 +147,14 @@ def _check_parent(output: Path) -> None:
 
 
 def synthesize_to_file(
-    output: Path, text: str, model: Path, vocoder: Path | None = None, *, as_json: bool = False
+    output: Path, text: str, model: Path, vocoder: Path | None = None, *, as_json: bool = False, **sound: Any
 ) -> list[str]:
     """Synthesizes a text or an SSML document to a file. Returns the lines to print.
 
     Where the decoder does not end, the file is written all the same, to be listened to, and a line says so.
+
+    Args:
+      sound: `sampling` and `iterations` of a `Synthesizer`.
 
     Raises:
       SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.
@@ -162,7 +165,7 @@ def synthesize_to_file(
     from voxline.inference.text_encoder import TextEncoder
 
     TextEncoder.of_model(model).encode_speech(text)  # refuses it before TensorFlow is imported
-    synthesizer = _load(model, vocoder)
+    synthesizer = _load(model, vocoder, sound)
 
     # All of the sound is spooled first, because the file's samples are scaled by its peak.
     result = TextResult(text[:200], str(output), "done")
@@ -177,13 +180,20 @@ def synthesize_to_file(
 
 
 def synthesize_many(
-    output: Path, texts: Sequence[str], extension: str, model: Path, vocoder: Path | None = None, *, as_json: bool
+    output: Path,
+    texts: Sequence[str],
+    extension: str,
+    model: Path,
+    vocoder: Path | None = None,
+    *,
+    as_json: bool,
+    **sound: Any,
 ) -> bool:
     """Synthesizes texts to a folder, and prints a line for each. Returns whether all were spoken."""
     complete = True
     with exit_on_signal("run the same command to resume"):
         # Each line is printed when its file is there, so that a reader of the lines may open it.
-        for result, rate in synthesize_to_folder(output, texts, extension, model, vocoder):
+        for result, rate in synthesize_to_folder(output, texts, extension, model, vocoder, **sound):
             complete &= result.succeeded
             if not result.succeeded:
                 typer.echo(f"voxline: {result.file}: {result.status.replace('_', ' ')}: {result.error}", err=True)
@@ -195,7 +205,7 @@ def synthesize_many(
 
 
 def synthesize_to_folder(
-    folder: Path, texts: Sequence[str], extension: str, model: Path, vocoder: Path | None = None
+    folder: Path, texts: Sequence[str], extension: str, model: Path, vocoder: Path | None = None, **sound: Any
 ) -> Iterator[tuple[TextResult, int | None]]:
     """Synthesizes texts to `0001.wav`, `0002.wav` and so on, by their number. Yields each result, and the sample rate.
 
@@ -212,7 +222,8 @@ def synthesize_to_folder(
     from voxline.store.hashing import hash_value
 
     encoder = TextEncoder.of_model(model)
-    voice = [model_digest(model), model_digest(vocoder) if vocoder else None]
+    voice: list[Any] = [model_digest(model), model_digest(vocoder) if vocoder else None]
+    voice += [repr(sorted(sound.items()))] if sound else []
     with _locked(folder):
         # The lock is held, so that unfinished files are those of a process that was killed.
         remove_unfinished(folder, older_than=0)
@@ -259,7 +270,7 @@ def synthesize_to_folder(
                     text for (line, text, _), refusal in zip(group, refusals, strict=True) if not (line or refusal)
                 ]
                 if new_texts:
-                    synthesizer = synthesizer or _load(model, vocoder)
+                    synthesizer = synthesizer or _load(model, vocoder, sound)
 
                 # `speeches` has the texts that are neither reused nor refused, in their order.
                 speeches = iter(_speak_each(synthesizer, new_texts) if synthesizer else [])
@@ -314,10 +325,10 @@ def _stream(synthesizer: "Synthesizer", text: str) -> Iterator["Speech"]:
     yield from synthesizer.stream(text)
 
 
-def _load(model: Path, vocoder: Path | None) -> "Synthesizer":
+def _load(model: Path, vocoder: Path | None, sound: Mapping[str, Any]) -> "Synthesizer":
     from voxline.inference.synthesizer import Synthesizer
 
-    return Synthesizer(model, vocoder=vocoder)
+    return Synthesizer(model, vocoder=vocoder, **sound)
 
 
 def _refusal(encoder: "TextEncoder", text: str) -> "RefusedTextError | None":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     VOCODER,
@@ -29,7 +29,7 @@ from voxline.inference.saved_model import (
 )
 from voxline.inference.tempo import change_tempo
 from voxline.inference.text_encoder import EncodedSentence, TextEncoder
-from voxline.inference.vocoder import Vocoder
+from voxline.inference.vocoder import OWN_SAMPLING, Sampling, Vocoder
 from voxline.text.alphabet import quote_text
 from voxline.text.ssml import Pause
 
@@ -121,6 +121,8 @@ class Synthesizer:
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow, and the same
         for the vocoder. Teacher forcing needs TensorFlow, which is imported at its first call.
       threads: of ONNX Runtime for one batch; None: one for each core.
+      sampling: of a vocoder that is a WaveGlow, in place of its own.
+      iterations: of Griffin-Lim, in place of the voice's own; numpy then computes it.
 
     Attributes:
       info: the contents of `model.json`.
@@ -133,7 +135,7 @@ class Synthesizer:
 
     Raises:
       WorkError: the model or the vocoder is damaged, or of another family.
-      SettingsError: the vocoder reads mels of other settings.
+      SettingsError: the vocoder reads mels of other settings, or an input is for another way to make waveforms.
     """
 
     def __init__(
@@ -145,6 +147,8 @@ class Synthesizer:
         batch_symbols: int = 4_000,
         engine: Engine = "auto",
         threads: int | None = None,
+        sampling: Sampling = OWN_SAMPLING,
+        iterations: int | None = None,
     ) -> None:
         self.folder = exported_folder(model)
         self.info = read_model_info(self.folder)
@@ -165,8 +169,12 @@ class Synthesizer:
         self.vocoder = (
             None
             if vocoder is None
-            else Vocoder(vocoder, engine=engine if engine == "tensorflow" else "auto", threads=threads)
+            else Vocoder(
+                vocoder, engine=engine if engine == "tensorflow" else "auto", threads=threads, sampling=sampling
+            )
         )
+        self._iterations = iterations
+        self._refuse_idle_inputs(sampling)
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))
 
@@ -377,6 +385,23 @@ class Synthesizer:
                 raise self._not_finite(text)
         return self.vocoder.vocode(mels)
 
+    def _refuse_idle_inputs(self, sampling: Sampling) -> None:
+        """Refuses inputs that would change nothing."""
+        if self.vocoder is None and not sampling.is_own:
+            raise SettingsError(
+                f"{self.folder}: sigma and denoiser are of a WaveGlow, and this voice speaks by Griffin-Lim; give a "
+                "vocoder"
+            )
+        if self._iterations is None:
+            return
+        if self.vocoder is not None:
+            raise SettingsError(f"{self.folder}: iterations are of Griffin-Lim, and this voice speaks by a vocoder")
+        if self.info.kind == "tacotron":
+            raise SettingsError(
+                f"{self.folder}: the Griffin-Lim of a tacotron is in its graph, since it reads a linear spectrum; "
+                "export it again (voxline models export --iterations)"
+            )
+
     def _decode(
         self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]", *, with_audio: bool
     ) -> dict[str, Any]:
@@ -389,13 +414,18 @@ class Synthesizer:
         if self._graph is not None:
             outputs = self._graph(**text)
             return {**outputs, **self._griffin_lim(outputs)} if with_audio else outputs
+        if with_audio and self._iterations is not None:
+            outputs = self._decode(labels, lengths, with_audio=False)
+            return {**outputs, **self._griffin_lim(outputs)}
         return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
 
     def _griffin_lim(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""
         from voxline.audio.griffin_lim import features_to_waveform
 
-        how = self.info.settings.get("griffin_lim", {})
+        how = dict(self.info.settings.get("griffin_lim", {}))
+        if self._iterations is not None:
+            how["iterations"] = self._iterations
         batch = zip(outputs["mels"], outputs["frames"], strict=True)
         waveforms = [features_to_waveform(mels[:frames], self.features, **how) for mels, frames in batch]
         return {"waveforms": waveforms, "samples": [len(waveform) for waveform in waveforms]}

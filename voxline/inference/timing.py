@@ -19,7 +19,7 @@ from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import exported_folder, read_model_info
 from voxline.inference.synthesizer import Synthesizer
-from voxline.inference.vocoder import Vocoder
+from voxline.inference.vocoder import OWN_SAMPLING, Sampling, Vocoder
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, EvaluationInfo
 from voxline.store.files import read_json
@@ -130,13 +130,19 @@ class TimingInput:
 
 
 def time_model(
-    model: Path | str, timing_input: TimingInput, *, vocoder: Path | str | None = None, engine: Engine = "auto"
+    model: Path | str,
+    timing_input: TimingInput,
+    *,
+    vocoder: Path | str | None = None,
+    engine: Engine = "auto",
+    sampling: Sampling = OWN_SAMPLING,
 ) -> dict[str, Any]:
     """Runs a model as often as wanted.
 
     Args:
       vocoder: for a voice, in place of the one that it ships with or of its Griffin-Lim.
       engine: that runs the network.
+      sampling: of a WaveGlow, in place of its own.
 
     Returns:
       model, batch, iterations, and the stages as `TimedStage.to_dict` has them, "all" last; seconds throughout.
@@ -154,11 +160,14 @@ def time_model(
         raise SettingsError(f"--text is for voices, and {folder} is of the family {family!r}; give --audio")
     if (timing_input.audio and family == "tts") or (vocoder and family != "tts"):
         raise SettingsError(f"--audio and --vocoder do not go with {folder}, which is of the family {family!r}")
+    if not sampling.is_own and family not in ("tts", "vocoder"):
+        raise SettingsError(f"--sigma and --denoiser are of a WaveGlow, and {folder} is of the family {family!r}")
     described = {"name": info.name, "family": info.family, "kind": info.kind}
     timing = ModelTiming({**described, "arithmetic": "float32"}, timing_input.batch, timing_input.iterations)
 
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
-        options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
+        options: dict[str, Any] = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
+        options |= {"sampling": sampling} if family in ("tts", "vocoder") else {}
         run = _FAMILIES[family](folder, timing_input, timing, Path(scratch), **options)
         # The first run of a batch size compiles, and is not counted.
         run()  # builds the graphs
@@ -208,13 +217,14 @@ def _time_voice(
     *,
     vocoder: Path | str | None,
     engine: Engine,
+    sampling: Sampling,
 ) -> Callable[[], float]:
     import numpy as np
 
     from voxline.audio.griffin_lim import features_to_waveform
     from voxline.audio.wav import to_int16, write_wav
 
-    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=timing_input.batch, engine=engine)
+    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=timing_input.batch, engine=engine, sampling=sampling)
 
     texts = [_text(timing_input, synthesizer.text.alphabet.symbols)] * timing_input.batch
     lim = synthesizer.info.settings.get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
@@ -252,12 +262,12 @@ def _time_voice(
 
 
 def _time_vocoder(
-    folder: Path, timing_input: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
+    folder: Path, timing_input: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine, sampling: Sampling
 ) -> Callable[[], float]:
     from voxline.audio.features import compute_features
     from voxline.audio.wav import to_int16, write_wav
 
-    vocoder = Vocoder(folder, engine=engine)
+    vocoder = Vocoder(folder, engine=engine, sampling=sampling)
     timing.model["engine"] = vocoder.engine
 
     # The mels of one recording, as often as a batch has rows.

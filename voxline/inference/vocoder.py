@@ -8,6 +8,7 @@ Griffin-Lim does the same without a model (`voxline.audio.griffin_lim.features_t
 graph beside it is run by ONNX Runtime; TensorFlow is imported for others.
 """
 
+import dataclasses
 import functools
 import itertools
 import time
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     SignatureSpec,
@@ -39,6 +41,48 @@ NOT_STREAMING = ("waveglow",)
 ONNX_BATCH_FRAMES = 1_000
 """The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
 VOCODER_SIGNATURES = {"vocode": SignatureSpec(("mels", "frames"), ("waveforms", "samples"))}
+SAMPLE = "sample"
+SAMPLING_SIGNATURES = {
+    SAMPLE: SignatureSpec((*VOCODER_SIGNATURES["vocode"].inputs, "sigma", "denoiser"), ("waveforms", "samples"))
+}
+"""Of a WaveGlow, whose noise and denoiser are inputs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How a WaveGlow makes waveforms, in place of its own settings; None: as these have it.
+
+    Attributes:
+      sigma: standard deviation of the noise.
+      denoiser: share of the network's own tone that is subtracted.
+    """
+
+    sigma: float | None = None
+    denoiser: float | None = None
+
+    @property
+    def is_own(self) -> bool:
+        return self.sigma is None and self.denoiser is None
+
+    def inputs(self, info: ModelInfo, folder: Path) -> dict[str, Any]:
+        """The inputs of the signature `sample`.
+
+        Raises:
+          SettingsError: the vocoder is no WaveGlow.
+        """
+        import numpy as np
+
+        if info.kind != "waveglow":
+            raise SettingsError(
+                f"{folder}: sigma and denoiser are of a WaveGlow, and this vocoder is of the kind {info.kind!r}"
+            )
+        own = info.model_settings
+        sigma = own["sampling_sigma"] if self.sigma is None else self.sigma
+        denoiser = own["denoiser"] if self.denoiser is None else self.denoiser
+        return {"sigma": np.float32(sigma), "denoiser": np.float32(denoiser)}
+
+
+OWN_SAMPLING = Sampling()
 
 
 class Vocoder:
@@ -49,6 +93,7 @@ class Vocoder:
       batch_frames: most frames in one batch, padding included; with ONNX Runtime 1,000 at most.
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow.
       threads: of ONNX Runtime for one batch; None: one for each core.
+      sampling: of a WaveGlow, in place of its own.
 
     Attributes:
       info: the contents of `model.json`.
@@ -60,6 +105,7 @@ class Vocoder:
 
     Raises:
       WorkError: the model is damaged, or of another family.
+      SettingsError: `sampling` is given, and it is no WaveGlow, or one that an earlier Voxline exported.
     """
 
     def __init__(
@@ -69,6 +115,7 @@ class Vocoder:
         batch_frames: int = 4_000,
         engine: Engine = "auto",
         threads: int | None = None,
+        sampling: Sampling = OWN_SAMPLING,
     ) -> None:
         import numpy as np
 
@@ -78,13 +125,20 @@ class Vocoder:
         self.features = FeatureSettings.of(self.info.features, str(self.folder))
         self.sample_rate = self.info.sample_rate
         self.engine = choose_engine(self.folder, engine)
+        chosen = {} if sampling.is_own else sampling.inputs(self.info, self.folder)
         if self.engine == "onnx":
             spec = VOCODER_SIGNATURES["vocode"]
             self._call: Callable[..., dict[str, Any]] = OnnxGraph(self.folder, spec, "a vocoder", threads)
             batch_frames = min(batch_frames, ONNX_BATCH_FRAMES)
         else:
-            self._model, signatures = load_saved_model(self.folder, VOCODER_SIGNATURES)
-            self._call = functools.partial(call_signature, signatures["vocode"], self.folder)
+            self._model, signatures = load_saved_model(self.folder, VOCODER_SIGNATURES, SAMPLING_SIGNATURES)
+            if not sampling.is_own and SAMPLE not in signatures:
+                raise SettingsError(
+                    f"{self.folder}: an earlier Voxline exported it, whose sigma and denoiser are fixed; export it "
+                    "again (voxline models export --sigma, --denoiser)"
+                )
+            name = "vocode" if sampling.is_own else SAMPLE
+            self._call = functools.partial(call_signature, signatures[name], self.folder, **chosen)
         self.batch_frames = batch_frames
         self.seconds = self.audio_seconds = 0.0
         self.vocode([np.zeros((2, self.features.mels), np.float32)])  # the first call builds the graph

@@ -1,7 +1,8 @@
 """Vocoder training: segments of mels and of waveforms; validation by the distance of spectra; the exported model.
 
 Signature `vocode` (and `serving_default`): mels float32 [batch, t, mels] as extract computes them, frames int32
-[batch] → waveforms float32 [batch, samples], zero beyond a row's own; samples int32 [batch].
+[batch] → waveforms float32 [batch, samples], zero beyond a row's own; samples int32 [batch]. A WaveGlow has `sample`
+too, which takes sigma and denoiser, float32 [], in place of those in its settings.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from voxline.families.vocoder.settings import VocoderExportForm, VocoderTrainSet
 from voxline.families.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import MODEL_JSON
+from voxline.inference.vocoder import SAMPLE
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import TrainedModel, model_info, write_exported
@@ -158,7 +160,10 @@ def export_vocoder(
             model, settings.model, features, dataset.mean[columns], dataset.deviation[columns]
         )
 
-    write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, info, files)
+    signatures = {"vocode": graph.vocode, "serving_default": graph.vocode}
+    if graph.sample is not None:
+        signatures[SAMPLE] = graph.sample
+    write_exported(folder, graph, signatures, info, files)
 
 
 def export_vocoder_again(model: Path, form: VocoderExportForm, folder: Path) -> None:
@@ -187,18 +192,27 @@ class VocoderGraph(tf.Module):  # type: ignore[misc]
         self._network: Callable[..., Tensor] = lambda *inputs: model(*inputs)
         self._hop = hop
         self.weights = [variable.value for variable in model.weights]
-        self.vocode = tf.function(
-            self._vocode,
-            input_signature=(
-                tf.TensorSpec([None, None, mels], tf.float32, name="mels"),
-                tf.TensorSpec([None], tf.int32, name="frames"),
-            ),
-            autograph=False,
+        inputs = (
+            tf.TensorSpec([None, None, mels], tf.float32, name="mels"),
+            tf.TensorSpec([None], tf.int32, name="frames"),
         )
+        self.vocode = tf.function(self._vocode, input_signature=inputs, autograph=False)
+        self.sample: Any = None
+        if not isinstance(model, WaveGlow):
+            return
+
+        def sample(mels: Tensor, frames: Tensor, sigma: Tensor, denoiser: Tensor) -> dict[str, Tensor]:
+            waveforms = model.denoise(model.sample(mels, frames, sigma), frames, denoiser)
+            return self._audible(waveforms, frames)
+
+        scalars = [tf.TensorSpec([], tf.float32, name=name) for name in ("sigma", "denoiser")]
+        self.sample = tf.function(sample, input_signature=(*inputs, *scalars), autograph=False)
 
     def _vocode(self, mels: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        return self._audible(self._network(mels, frames), frames)
+
+    def _audible(self, waveforms: Tensor, frames: Tensor) -> dict[str, Tensor]:
         # [batch, samples]; a row's padding is silent.
         samples = tf.maximum(frames - 1, 0) * self._hop
-        waveforms = self._network(mels, frames)
         audible = tf.sequence_mask(samples, tf.shape(waveforms)[1])
         return {"waveforms": tf.where(audible, waveforms, 0.0), "samples": samples}

@@ -96,14 +96,23 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
           frames: int [batch], real frames; None: all. A row then gives what it gives alone; what comes after its
             (frames - 1) · hop samples is undefined.
         """
+        waveforms = self.sample(mels, frames, self.settings.sampling_sigma)
+        denoised = self._bias is not None and self.settings.denoiser
+        return self.denoise(waveforms, frames, self.settings.denoiser) if denoised else waveforms
+
+    def sample(self, mels: Tensor, frames: Tensor | None, sigma: Tensor | float) -> Tensor:
+        """The waveforms of a call before the denoiser, by noise of another deviation.
+
+        Args:
+          mels, frames: as in a call.
+          sigma: standard deviation of the noise.
+        """
 
         # [batch, groups, group]: all rows get the same noise.
         groups = (ops.shape(mels)[1] - 1) * self.hop // self.settings.group
         noise = keras.random.normal((1, groups, self.settings.group), seed=NOISE_SEED)
-        noise = ops.tile(self.settings.sampling_sigma * noise, (ops.shape(mels)[0], 1, 1))
-        waveforms = self.from_noise(noise, mels, frames)
-
-        return waveforms if self._bias is None else self.denoise(waveforms, frames, self.settings.denoiser)
+        noise = ops.tile(sigma * noise, (ops.shape(mels)[0], 1, 1))
+        return self.from_noise(noise, mels, frames)
 
     def to_noise(self, waveforms: Tensor, mels: Tensor) -> tuple[Tensor, Tensor]:
         """The noise that gives waveforms, and by how much the flows compress them.
@@ -175,8 +184,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         The bias is the magnitude spectrum of a waveform that is generated from zero mels without noise: all of it comes
         from the layers' biases, and it sounds as a faint tone (the authors' denoiser.py).
         """
-        if self.settings.denoiser:
-            self._bias = self.bias_spectrum()
+        self._bias = self.bias_spectrum()
 
     def bias_spectrum(self) -> npt.NDArray[np.float32]:
         """Mean magnitudes of `biased_waveform`, float32 [DENOISER_FFT // 2 + 1]; frames near the edges are left out."""
@@ -195,7 +203,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         groups = hops * self.hop // self.settings.group
         return self.from_noise(ops.zeros((1, groups, self.settings.group)), mels)
 
-    def denoise(self, waveforms: Tensor, frames: Tensor | None = None, strength: float = 1.0) -> Tensor:
+    def denoise(self, waveforms: Tensor, frames: Tensor | None = None, strength: Tensor | float = 1.0) -> Tensor:
         """Waveforms [batch, samples] less a share of the bias in each magnitude; the phases stay."""
         if self._bias is None:
             raise ValueError("the bias was not measured; call turn_on_denoiser")
