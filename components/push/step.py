@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         champion = _find_champion(measured, models, in_service)
         replaces_erased = champion is not None and _is_clean_successor(models, champion.version, source)
         if champion is not None and not replaces_erased:
-            champion = _counted(measured, models, champion, checks)
+            champion = _counted(measured, models, champion)
         anchor = _find_anchor(measured, champion, settings)
         if champion is not None and replaces_erased:
             checks += _compare_after_erasure(measured, models, champion, anchor, settings)
@@ -183,15 +183,14 @@ def _already_there(models: Registry, digest: str, settings: PushSettings) -> Ver
     return None
 
 
-def _counted(measured: Evaluation, models: Registry, champion: Opponent, checks: Sequence[GateCheck]) -> Opponent:
+def _counted(measured: Evaluation, models: Registry, champion: Opponent) -> Opponent:
     """The model in service, with the number of this comparison.
 
-    Args:
-      checks: that were made already. A model that has failed one cannot be accepted by luck, and uses up nothing.
+    A model that has failed a limit counts too. Limits are measured on the same recordings: were those that fail them
+    free, only models with luck would count, and each of them as the first.
     """
-    passed = not any(check.passed is False for check in checks)
     service = models.event(champion.version).digest
-    look = count_look(models, service, measured.digest, measured.test_fingerprint, record=passed)
+    look = count_look(models, service, measured.digest, measured.test_fingerprint)
     return dataclasses.replace(champion, look=look)
 
 

@@ -10,13 +10,14 @@ from tests.evaluations import evaluation_info, metric_info
 from tests.push.test_add_a_family import word_count
 from tests.push.test_anchor import Night, night, registry
 from voxline.components.push.gate import Opponent, check_regression
-from voxline.errors import WorkError
+from voxline.errors import PreconditionError, WorkError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import Evaluation, UtteranceResult
 from voxline.metrics.paired import proposed_margin
 from voxline.registry.looks import LOOKS_FILE, count_look
 from voxline.registry.registry import Registry
+from voxline.store.objects import ObjectStore
 
 __all__ = ["night", "registry", "word_count"]
 pytestmark = pytest.mark.usefixtures(word_count.__name__)
@@ -46,10 +47,11 @@ def test_each_model_that_is_compared_needs_more_confidence_than_the_one_before(
     assert confidence(night(0.7)) == "99.83% confidence (comparison 5 with what is in service)"
 
 
-def test_a_model_that_has_failed_already_uses_up_nothing(night: Night, registry: Registry) -> None:
+def test_a_model_that_fails_a_limit_is_a_comparison_too(night: Night, registry: Registry) -> None:
+    """A limit sees the same recordings: were a failure free, each model that luck takes past it would be the first."""
     assert night(0.5)["pushed"]
     assert confidence(night(1.5)) == "97.5% confidence"  # above its limit of 1
-    assert not (registry.folder / LOOKS_FILE).exists()
+    assert confidence(night(0.8)) == "99.17% confidence (comparison 2 with what is in service)"
 
 
 def test_a_damaged_count_is_told_with_its_remedy(tmp_path: Path) -> None:
@@ -58,6 +60,34 @@ def test_a_damaged_count_is_told_with_its_remedy(tmp_path: Path) -> None:
     (models.folder / LOOKS_FILE).write_text('{"service": "service"}\n')
     with pytest.raises(WorkError, match=r"looks\.jsonl: damaged .* remove it"):
         count_look(models, "service", "other", "test")
+
+
+def test_a_count_without_its_last_line_end_goes_on(tmp_path: Path) -> None:
+    models = Registry(tmp_path, "asr")
+    assert count_look(models, "service", "model", "test") == 1
+    file = models.folder / LOOKS_FILE
+    file.write_bytes(file.read_bytes().rstrip())
+    assert [count_look(models, "service", name, "test") for name in ("other", "third", "model")] == [2, 3, 1]
+
+
+def test_a_comparison_that_another_process_counted_meanwhile_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock in a bucket can be taken over while its holder sleeps."""
+    models = Registry(tmp_path, "asr")
+    assert count_look(models, "service", "model", "test") == 1
+    read = ObjectStore.read_with_version
+
+    def sleep_after_reading(store: ObjectStore, name: str) -> tuple[bytes, str]:
+        answer = read(store, name)
+        monkeypatch.undo()
+        count_look(models, "service", "other", "test")
+        return answer
+
+    monkeypatch.setattr(ObjectStore, "read_with_version", sleep_after_reading)
+    with pytest.raises(PreconditionError):
+        count_look(models, "service", "third", "test")
+    assert count_look(models, "service", "third", "test") == 3
 
 
 def recognizer(folder: Path, errors: int, in_service: int, words: int = 165) -> tuple[Evaluation, Opponent]:

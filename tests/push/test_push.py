@@ -41,7 +41,9 @@ def test_a_refusal_names_the_drafts_and_how_to_train_without_them(
     shutil.rmtree(drafted)
     shutil.copytree(make_asr_model({"eight": "seven"}), drafted)
     (drafted / "model.json").write_text(json.dumps(about))
-    assert judge(drafted)["pushed"]
+    # The third comparison with what is in service needs more confidence than so few utterances give.
+    verdict = judge(drafted, PushSettings(smoke_test=False, min_slice_utterances=5, max_regression={"wer": 0.5}))
+    assert verdict["pushed"], verdict["reasons"]
     card = (Registry(tmp_path / "registry", "asr").path(2) / "model_card.md").read_text()
     assert "Of train, 1,200 drafts by asr@3 (4f1c09aa2be0): no person transcribed these." in card
     report = (Registry(tmp_path / "registry", "asr").path(2) / "evaluation" / "report.html").read_text()

@@ -11,11 +11,12 @@ import json
 from voxline.errors import WorkError
 from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
+from voxline.store.storage import ABSENT
 
 LOOKS_FILE = "looks.jsonl"
 
 
-def count_look(registry: Registry, service: str, model: str, test: str, *, record: bool = True) -> int:
+def count_look(registry: Registry, service: str, model: str, test: str) -> int:
     """The number of a comparison among those with the model in service, from 1. Call it with the lock held.
 
     The same comparison again has the number that it had. After a rollback the count of the restored model continues.
@@ -23,18 +24,19 @@ def count_look(registry: Registry, service: str, model: str, test: str, *, recor
     Args:
       service, model: digests of the model in service and of the new one.
       test: fingerprint of the test split.
-      record: False for one that cannot put the model into service, whatever it shows.
 
     Raises:
       WorkError: the file is damaged.
+      PreconditionError: another process, which took the lock over, counted at the same time.
     """
     store = open_store(registry.uri)
     try:
-        data = store.read(LOOKS_FILE)
+        data, version = store.read_with_version(LOOKS_FILE)
     except FileNotFoundError:
-        data = b""
+        data, version = b"", ABSENT
+    lines = data.splitlines()
     try:
-        looks = [json.loads(line) for line in data.splitlines()]
+        looks = [json.loads(line) for line in lines]
         compared = [(look["model"], look["test"]) for look in looks if look["service"] == service]
     except (ValueError, KeyError, TypeError) as error:
         raise WorkError(
@@ -44,7 +46,7 @@ def count_look(registry: Registry, service: str, model: str, test: str, *, recor
 
     if (model, test) in compared:
         return compared.index((model, test)) + 1
-    if record:
-        line = json.dumps({"service": service, "model": model, "test": test}).encode() + b"\n"
-        store.write(LOOKS_FILE, data + line)
+    # An editor may have taken the end of the last line.
+    lines.append(json.dumps({"service": service, "model": model, "test": test}).encode())
+    store.write(LOOKS_FILE, b"\n".join([*lines, b""]), if_version=version)
     return len(compared) + 1
