@@ -177,6 +177,7 @@ def _take_over_arpa(splits: dict[str, list[Utterance]], store: Path | str, setti
     file = local_file("language.arpa", settings.arpa, ARPA)
     with cached_step(store, NGRAMS, settings.ngram_settings(), {"arpa": hash_file(file)}, revision=REVISION) as output:
         if not output.reused:
+            # The first run of a store reads it; each later one, and each recognizer, loads the tables.
             model = NgramModel.read_arpa(file)
             model.save(output.folder / NGRAMS_FILE)
             model.write_arpa(output.folder / ARPA_FILE)
@@ -187,9 +188,9 @@ def _take_over_arpa(splits: dict[str, list[Utterance]], store: Path | str, setti
             }
 
     # Models of other people are often in capitals, and their words may be another corpus's.
-    known = NgramModel.load(output.path("ngrams")).word_ids
+    word_ids = NgramModel.load(output.path("ngrams")).word_ids
     words = [word for utterance in splits["train"] for word in split_words(utterance.text)]
-    unknown = Counter(word for word in words if word not in known)
+    unknown = Counter(word for word in words if word not in word_ids)
     missing = unknown.total() / max(len(words), 1)
     examples = ", ".join(word for word, _ in unknown.most_common(5))
     if words and missing == 1:

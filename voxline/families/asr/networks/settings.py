@@ -296,10 +296,8 @@ class WhisperPromptSettings(Settings):
     @pydantic.model_validator(mode="after")
     def _has_both(self) -> Self:
         if bool(self.language) != bool(self.task):
-            raise ValueError(
-                f"language is {self.language!r} and task is {self.task!r}; set both, or neither for an English-only "
-                "model"
-            )
+            pair = f"language is {self.language!r} and task is {self.task!r}"
+            raise ValueError(f"{pair}; set both, or neither for an English-only model")
         return self
 
 
@@ -331,9 +329,8 @@ class WhisperSettings(CtcModelSettings):
         None,
         ge=0,
         le=30,
-        description="head decoder: seconds of silence that training hears after each recording, such as 1, which makes "
-        "a step on short recordings several times as fast. null: as many as make 30 s, as frozen parts, validation and "
-        "transcription hear in any case",
+        description="head decoder: seconds of silence that training hears after each recording, such as 1, which is "
+        "several times as fast with short ones. null: up to 30 s, as frozen parts, validation and transcription hear",
     )
     padding: int = pydantic.Field(
         50,
@@ -370,21 +367,18 @@ class WhisperSettings(CtcModelSettings):
         for layer, head in self.alignment_heads:
             if layer >= self.decoder_layers or head >= self.heads:
                 raise ValueError(f"alignment_heads: there is no head {head} in a block {layer}; they count from 0")
-        if self.head == "ctc" and (self.label_smoothing or self.prompt != WhisperPromptSettings()):
-            raise ValueError("label_smoothing and prompt are those of a decoder; set head to that, or leave them out")
-        if self.head == "ctc" and self.training_silence is not None:
-            raise ValueError("training_silence is that of a decoder; with head ctc set padding, or leave it out")
+        of_decoder = self.label_smoothing or self.prompt != WhisperPromptSettings() or self.training_silence is not None
+        if self.head == "ctc" and of_decoder:
+            raise ValueError(
+                "label_smoothing, prompt and training_silence are those of a decoder: set head to it, or leave them out"
+            )
         if self.head == "decoder" and self.pooling != "none":
             raise ValueError(f"pooling is {self.pooling}, and a decoder reads all frames; set it to none")
         if self.head == "decoder" and self.tokens > ENGLISH_TOKENS and not self.prompt.language:
-            raise ValueError(
-                f"a model of {self.tokens:,} tokens is of many languages; set prompt, such as "
-                "{language: en, task: transcribe}"
-            )
+            raise ValueError(f"a model of {self.tokens:,} tokens is of many languages; set prompt.language and .task")
         if self.tokens == ENGLISH_TOKENS and self.prompt.language:
             raise ValueError(
-                f"prompt.language is {self.prompt.language!r}, and a model of {ENGLISH_TOKENS:,} tokens is "
-                "English-only; leave prompt out"
+                f"prompt.language is {self.prompt.language!r}, and the model is English-only; leave it out"
             )
         return self
 
@@ -672,11 +666,8 @@ MODELS: dict[str, ModelEntry] = {
 def model_settings_type() -> Any:
     """The type of the setting `train.model`: the classes in `MODELS`, distinguished by `kind`."""
 
-    # Pydantic chooses the class by `kind`; one class alone needs no choice.
-    classes = tuple(entry.settings for entry in MODELS.values())
-    if len(classes) == 1:
-        return classes[0]
-    union: Any = functools.reduce(operator.or_, classes)
+    # Pydantic chooses the class by `kind`.
+    union: Any = functools.reduce(operator.or_, (entry.settings for entry in MODELS.values()))
     union = Annotated[union, pydantic.Field(discriminator="kind")]
     return Annotated[union, pydantic.BeforeValidator(_with_default_kind)]
 
