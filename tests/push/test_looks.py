@@ -73,7 +73,7 @@ def test_a_count_without_its_last_line_end_goes_on(tmp_path: Path) -> None:
 def test_a_comparison_that_another_process_counted_meanwhile_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock in a bucket can be taken over while its holder sleeps."""
+    """A lock in a bucket may pass to another process while its holder sleeps."""
     models = Registry(tmp_path, "asr")
     assert count_look(models, "service", "model", "test") == 1
     read = ObjectStore.read_with_version
