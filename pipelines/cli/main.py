@@ -268,6 +268,8 @@ def compile_(
     check_pipeline(pipeline)
     run_config = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{run_config.name}.yaml")
+    if target.suffix not in (".yaml", ".yml"):
+        raise SettingsError(f"--output {target}: a file whose name ends in .yaml is accepted")
     if not target.absolute().parent.is_dir():
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
     if target.absolute() in [file.absolute() for file in config]:

@@ -382,9 +382,9 @@ def export_model(
         str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
     ] = "",
 ) -> None:
-    """Export a model again, in another form or for other programs; nothing is trained.
+    """Export a model in another form, or for other programs.
 
-    --onnx, --streaming and the options after them are settings of train.export; others stay as the model has them. With
+    Nothing is trained. --onnx, --streaming and the options after them are settings of train.export; others stay as the model has them. With
     --test the gate judges the new form, and it becomes a version of the model's registry; with -o it becomes a folder.
 
     --to hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its
