@@ -309,9 +309,9 @@ def set_schedule(
     *,
     connection: Connection,
 ) -> None:
-    """Create or change a schedule, on a cluster or with --local on this machine.
+    """Create or change a schedule of a cluster, or of this machine.
 
-    One run at a time; a cluster makes up for no missed time, systemd does.
+    --local: of this machine. One run at a time; a cluster makes up for no missed time, systemd does.
 
     \b
     Examples:

@@ -268,7 +268,7 @@ def compile_(
     check_pipeline(pipeline)
     run_config = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{run_config.name}.yaml")
-    if target.suffix not in (".yaml", ".yml"):
+    if target.suffix != ".yaml":
         raise SettingsError(f"--output {target}: a file whose name ends in .yaml is accepted")
     if not target.absolute().parent.is_dir():
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")

@@ -384,8 +384,9 @@ def export_model(
 ) -> None:
     """Export a model in another form, or for other programs.
 
-    Nothing is trained. --onnx, --streaming and the options after them are settings of train.export; others stay as the model has them. With
-    --test the gate judges the new form, and it becomes a version of the model's registry; with -o it becomes a folder.
+    Nothing is trained. --onnx, --streaming and the options after them are settings of train.export; others stay as the
+    model has them. With --test the gate judges the new form, and it becomes a version of the model's registry; with -o
+    it becomes a folder.
 
     --to hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its
     decoder, wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
