@@ -226,7 +226,7 @@ class Space:
           SettingsError: a line for each fault, with its key.
         """
         faults = []
-        sections = [STEPS[step].config_section for step in model_steps(config.pipeline)]
+        sections = list(dict.fromkeys(STEPS[step].config_section for step in model_steps(config.pipeline)))
         for setting in self.ranges:
             section = setting.key.partition(".")[0]
             place = f"{self.source}: {setting.key}"

@@ -22,7 +22,12 @@ from voxline.store.hashing import hash_bytes
 
 RATE = 16_000
 WORDS = ["red", "green", "blue", "lamp", "door", "fan", "on", "off", "up", "down", "left", "right"]
-SMALL = {"small_splits": {"train": 30, "dev": 8, "test": 8}, "frames_per_second": 33.3, "tfdv": "off"}
+SMALL = {
+    "small_splits": {"train": 30, "dev": 8, "test": 8},
+    "gate_margin": {"margin": 0.9},
+    "frames_per_second": 33.3,
+    "tfdv": "off",
+}
 
 Samples = npt.NDArray[np.float64]
 
