@@ -274,7 +274,7 @@ def model_steps(pipeline: str) -> list[str]:
     """The steps that make a pipeline's model: train, and those that add to it. A search may vary their settings.
 
     >>> model_steps("asr")
-    ['train', 'language']
+    ['train', 'export', 'language']
     """
     return [step for step in steps_of(pipeline) if "model" in STEPS[step].outputs]
 
