@@ -35,7 +35,7 @@ PARENT = {
 }
 TEXTS = [" ".join(WORDS[(number + step) % 9] for step in range(6)) for number in range(27)]
 WORSE = {"two": "one", "five": "four"}
-GATE: dict[str, Any] = {"smoke_test": False, "limits": {"wer": 1.0}, "max_regression": {"wer": 0.06}}
+GATE: dict[str, Any] = {"smoke_test": False, "limits": {"wer": 1.0}, "max_regression": {"wer": 0.1}}
 
 
 class Night:
