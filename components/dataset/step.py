@@ -38,6 +38,14 @@ def run(datasets: Path | str, settings: VersionSettings) -> PublishedVersion:
     total = sum(version.counts.values())
     print_status(f"dataset: version {number:,} of {versions.name}, {total:,} utterances")
 
+    # A version has the corpora of its rows, and none of the weights that its refresh gave them.
+    corpora = sorted({str(row.extra["corpus"]) for row in version.rows() if row.extra.get("corpus")})
+    if len(corpora) > 1:
+        print_status(
+            f"dataset: its utterances are of several corpora ({', '.join(corpora)}), each drawn once in an epoch "
+            "unless train.corpus_weights gives it a weight"
+        )
+
     # It is the work of the refresh that published it, so a run reports it as reused.
     output = PublishedVersion("dataset", version.folder, version.key, reused=True, version_uri=versions.uri_of(number))
     output.counts = {"version": number, "utterances": total, **version.counts}

@@ -1,7 +1,9 @@
 """`voxline run refresh`, for real: a version is published, nothing new for nothing new, and one more for a change."""
 
+import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from voxline.components.evaluate.before import _read_probe
 from voxline.data.dataset import Dataset, read_utterances
 from voxline.data.manifest import fingerprint_utterances, read_manifest, write_manifest
 from voxline.data.recordings import refuse_changed_audio
+from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
@@ -238,6 +241,24 @@ def test_a_version_whose_recordings_are_gone_is_refused_before_it_is_trained_on(
     finally:
         wav.with_suffix(".gone").rename(wav)
     assert open_version(datasets, settings).counts["version"] == 2
+
+
+def test_a_version_of_several_corpora_says_that_their_weights_are_left_behind(
+    house: House, on_latest: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = str(house.folder / "runs" / "tiny" / "datasets")
+    open_version(datasets, VersionSettings.of({"dataset": "commands@2"}))
+    assert "several corpora" not in capsys.readouterr().out
+
+    rows = Dataset.rows
+
+    def of_two_corpora(dataset: Dataset) -> Iterator[DatasetRow]:
+        for number, row in enumerate(rows(dataset)):
+            yield dataclasses.replace(row, extra={**row.extra, "corpus": ("ours", "theirs")[number % 2]})
+
+    monkeypatch.setattr(Dataset, "rows", of_two_corpora)
+    open_version(datasets, VersionSettings.of({"dataset": "commands@2"}))
+    assert "several corpora (ours, theirs), each drawn once" in capsys.readouterr().out
 
 
 def test_a_version_is_read_as_the_manifest_that_it_was_made_of(
