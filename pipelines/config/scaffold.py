@@ -9,39 +9,27 @@ dropout and strong augmentation, and one of a few words, each said often, a lang
 import contextlib
 import dataclasses
 import fnmatch
-import io
 import itertools
 import math
 import os
 import re
-import tempfile
 from collections import Counter
 from pathlib import Path
 
-from voxline.components.ingest.corpora import format_names, load_format
-from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError
 from voxline.components.ingest.settings import SplitNames
-from voxline.components.ingest.splits import split_patterns_cover
-from voxline.errors import SettingsError, VoxlineError
+from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.families.asr.tuning_config import TuningConfig, flow_mapping, quoted, tuning_config
 from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
+from voxline.pipelines.config.corpus_look import CorpusLook, look_at_corpus
 from voxline.rejects import Reject
 from voxline.store.files import write_text
-from voxline.store.scratch import scratch_root
 from voxline.text.alphabet import Alphabet, normalize_transcript, split_words
 from voxline.text.frontend import normalize_spoken
 
 WRITTEN = "# Written by `voxline config init`; `voxline config explain KEY` explains a key."
-ENTRIES_READ = 5_000
-"""Utterances looked at; of a larger corpus, the first ones."""
 STEPS = 400
 """Training steps planned at least. 40 recordings of two words were learned after 160 to 240 without augmentation."""
-FROM_FILE_NAMES = "fsdd"
-"""The format without transcripts, which any other one is preferred to."""
-ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
-UNPACKED_BYTES = 1_000_000_000
-"""Archives of more bytes in all are not unpacked."""
 OFTEN = 10
 """How often each word is said on average, from which on a language model allows no words but these."""
 RARE_SHARE = 0.2
@@ -78,36 +66,6 @@ class ConfigProposal:
     findings: list[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Look:
-    """The utterances that one format reads in a folder.
-
-    Attributes:
-      complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
-      sample_rate: of most recordings in Hz, at most 16,000.
-    """
-
-    format: str
-    entries: list[CorpusEntry]
-    rejects: list[Reject]
-    complete: bool
-    sample_rate: int
-
-    @property
-    def texts(self) -> list[str]:
-        return [entry.text for entry in self.entries]
-
-    @property
-    def speakers(self) -> int:
-        return len({entry.speaker for entry in self.entries}) if all(entry.speaker for entry in self.entries) else 0
-
-    @property
-    def has_test(self) -> bool:
-        """True if the corpus' own splits include train and test, and every one of them is known."""
-        names = {entry.split for entry in self.entries}
-        return split_patterns_cover(names, SplitNames())
-
-
 def propose_config(folder: Path, name: str = "", parent: str = "", language: str = "") -> ConfigProposal:
     """Looks at a folder, and proposes a config for it.
 
@@ -120,7 +78,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     """
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
-    look = _look(folder)
+    look = look_at_corpus(folder)
 
     # The name of the run must match `run_config.NAME_PATTERN`.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
@@ -173,7 +131,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
 
 
 def _tuned(
-    look: _Look, name: str, folder: Path, corpus: list[str], split: str, tuning: TuningConfig, gate: "_Gate"
+    look: CorpusLook, name: str, folder: Path, corpus: list[str], split: str, tuning: TuningConfig, gate: "_Gate"
 ) -> ConfigProposal:
     """The config that tunes a public model."""
     convert = {"sample_rate": 16_000, "min_seconds": 0.1, **tuning.convert}
@@ -222,68 +180,7 @@ def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False)
     return file
 
 
-def _look(folder: Path) -> _Look:
-    """Archives in the folder are unpacked to look into them, unless they are large."""
-    archives = Corpus(folder).find(*ARCHIVES)
-    small = sum((folder / archive).stat().st_size for archive in archives) <= UNPACKED_BYTES
-    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
-        return _look_at(folder, Corpus(folder, exclude=scratch if small else None))
-
-
-def _look_at(folder: Path, corpus: Corpus) -> _Look:
-    # Every format tries the folder: files of one may look like those of another, and only the counts tell.
-    candidates: list[tuple[tuple[int, bool], _Look]] = []
-    for format in format_names():
-        entries: list[CorpusEntry] = []
-        rejects: list[Reject] = []
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
-                read = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
-        except (VoxlineError, OSError, ValueError):
-            continue  # not of this format
-
-        for entry in read:
-            if isinstance(entry, Reject):
-                rejects.append(entry)
-            else:
-                entries.append(entry)
-        rank = (len(entries) - len(rejects), format != FROM_FILE_NAMES)
-        candidates.append((rank, _Look(format, entries, rejects, len(read) <= ENTRIES_READ, sample_rate=0)))
-
-    # The first of equal ones, in the order of the formats.
-    best = max(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
-    if best is None or not best.entries:
-        if archive := next(corpus.find(*ARCHIVES), None):
-            raise SettingsError(
-                f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
-                f"the archives have more than {UNPACKED_BYTES / 1e9:g} GB; write a config with "
-                "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
-            )
-
-        audio = sum(1 for _ in corpus.find_audio())
-        raise SettingsError(
-            f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
-            'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
-        )
-
-    return dataclasses.replace(best, sample_rate=_sample_rate(corpus, best.entries))
-
-
-def _sample_rate(corpus: Corpus, entries: list[CorpusEntry]) -> int:
-    """The rate of most of the first recordings, at most 16 kHz: speech has little above 8 kHz."""
-    import soundfile
-
-    # Twenty recordings from all over the list: a corpus is often sorted by source.
-    rates: Counter[int] = Counter()
-    for entry in entries[:: max(1, len(entries) // 20)][:20]:
-        try:
-            rates[soundfile.info(corpus.root / corpus.locate(entry.audio, entry.relative_to)[0]).samplerate] += 1
-        except (UnusableEntryError, OSError, RuntimeError):
-            continue
-    return min(16_000, max(4_000, rates.most_common(1)[0][0])) if rates else 16_000
-
-
-def _split(look: _Look, small: bool) -> tuple[str, str]:
+def _split(look: CorpusLook, small: bool) -> tuple[str, str]:
     """The value of `corpus.split`, and the same in words."""
     if look.has_test:
         return "", "the corpus' own"
@@ -307,7 +204,7 @@ class _Gate:
     finding: str
 
 
-def _gate(look: _Look, small: bool, error_rate: float) -> _Gate:
+def _gate(look: CorpusLook, small: bool, error_rate: float) -> _Gate:
     """Proposes a margin that the test split can show; none where that of the defaults is wide enough.
 
     A model that is accepted may be worse by the margin. So a wider one is written into the config, for its person to
@@ -340,20 +237,20 @@ def _gate(look: _Look, small: bool, error_rate: float) -> _Gate:
     return _Gate([f"push: {{{margins}}}  # {why}"], finding + ": add test utterances" * few)
 
 
-def _needs_spelling_out(look: _Look) -> bool:
+def _needs_spelling_out(look: CorpusLook) -> bool:
     """True if transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
     characters = set("".join(entry.text for entry in look.entries))
     has_digits = any(character.isdigit() for character in characters)
     return has_digits and all(not character.isalpha() or character.isascii() for character in characters)
 
 
-def _has_few_words(look: _Look, spoken: bool) -> bool:
+def _has_few_words(look: CorpusLook, spoken: bool) -> bool:
     """True if the words are those of commands: few, and each said often."""
     words = [word for entry in look.entries for word in _normalize(entry.text, spoken).split()]
     return bool(words) and len(words) >= OFTEN * len(set(words))
 
 
-def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:
+def _findings(look: CorpusLook, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:
     texts = [_normalize(entry.text, spoken) for entry in look.entries]
     words = {word for text in texts for word in text.split()}
     unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
@@ -379,7 +276,7 @@ def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) ->
     return lines
 
 
-def _describe_format(look: _Look) -> str:
+def _describe_format(look: CorpusLook) -> str:
     more = "" if look.complete else " or more"
     return f"format     {look.format}: {len(look.entries):,}{more} utterances, {len(look.rejects):,} unreadable lines"
 
@@ -388,7 +285,7 @@ def _describe_reject(reject: Reject) -> str:
     return f"warning    a line that cannot be read: {reject.reason}: {reject.detail}"
 
 
-def _warn_of_vocabulary(look: _Look, spoken: bool) -> list[str]:
+def _warn_of_vocabulary(look: CorpusLook, spoken: bool) -> list[str]:
     """Says of a corpus whose vocabulary is too large for its hours what each way was measured to give; else []."""
     word_counts = Counter(word for entry in look.entries for word in split_words(_normalize(entry.text, spoken)))
     total = word_counts.total()
