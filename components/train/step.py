@@ -26,7 +26,7 @@ from voxline.store.finished import check_input, is_finished, read_done, step_key
 from voxline.store.hashing import hash_value
 from voxline.store.localize import localize
 from voxline.store.scratch import scratch_root
-from voxline.store.step_cache import StepOutput, cached_step, joined_step
+from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, joined_step
 from voxline.store.uris import is_remote
 from voxline.training.replay import Replay, plan_replay
 from voxline.training.settings import TrainSettings
@@ -117,15 +117,21 @@ def _run(
 
     # With peers, all machines resume from what the store holds, and never from what one of them has on its disk.
     alone = not os.environ.get("TF_CONFIG")
-    with cached_step(store, "train", settings, inputs, revision=REVISION, exclusive=alone) as work:
-        if work.reused:
-            return work
-        if _take_over_earlier(store, settings, chosen.export_form(), inputs, work):
-            return work
-        family.check_form(chosen, read.features)
-        if alone and not is_remote(store):
-            _continue_shorter(store, settings, inputs, work)
-        _train(read, store, settings, work, origin, auxiliary)
+    try:
+        with cached_step(store, "train", settings, inputs, revision=REVISION, exclusive=alone) as work:
+            if work.reused:
+                return work
+            if earlier := _find_earlier(store, settings, chosen.export_form(), inputs):
+                _take_over(earlier, settings, work)
+                return work
+            family.check_form(chosen, read.features)
+            if alone and not is_remote(store):
+                _continue_shorter(store, settings, inputs, work)
+            _train(read, store, settings, work, origin, auxiliary)
+    except StepWouldRunError as planned:
+        if earlier := _find_earlier(store, settings, chosen.export_form(), inputs):
+            planned.earlier = uri_of(earlier)
+        raise
     return work
 
 
@@ -183,17 +189,15 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
         return
 
 
-def _take_over_earlier(
-    store: Path | str, settings: TrainSettings, form: Settings, inputs: dict[str, Any], work: StepOutput
-) -> bool:
-    """Takes over what a release before the step export has trained, whose key had the form too; returns whether it did.
+def _find_earlier(store: Path | str, settings: TrainSettings, form: Settings, inputs: dict[str, Any]) -> Path | None:
+    """What a release before the step export has trained of the same, whose key had the form too; None if nothing.
 
     Args:
       settings: of the weights alone.
       form: that the config asks for.
     """
     if not form.key_values():
-        return False
+        return None
     earlier = {
         "step": "train",
         "revision": REVISION,
@@ -201,13 +205,19 @@ def _take_over_earlier(
         "inputs": inputs,
     }
     folder = local_path(store) / "train" / hash_value(earlier)
-    if not is_finished(store, folder):
-        return False
+    return folder if is_finished(store, folder) else None
 
-    # The same training, in its plain form.
-    trained = localize(uri_of(folder))
+
+def _take_over(earlier: Path, settings: TrainSettings, work: StepOutput) -> None:
+    """Writes an earlier training in its plain form.
+
+    Args:
+      earlier: its folder.
+      settings: of the weights alone.
+    """
+    trained = localize(uri_of(earlier))
     check_input(trained)
-    marker = read_done(folder)
+    marker = read_done(earlier)
     find_family(settings.family).export_again(trained / "model", settings.export_form(), work.folder / "model")
     shutil.copytree(trained / LOGS, work.folder / LOGS, dirs_exist_ok=True)
     shutil.copyfile(trained / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
@@ -215,8 +225,7 @@ def _take_over_earlier(
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
     work.counts.update(marker["counts"])
     work.metrics.update(marker["metrics"])
-    print_status(f"train: takes over the weights that an earlier Voxline trained ({uri_of(folder)})")
-    return True
+    print_status(f"train: takes over the weights that an earlier Voxline trained ({uri_of(earlier)})")
 
 
 def _test_recordings(dataset: Dataset) -> set[Recording]:

@@ -33,7 +33,7 @@ class PlannedStep:
     Attributes:
       action: "run"; "reuse"; or "depends": on what the steps before it write.
       reason: in words.
-      output: location of the output that is reused; else empty.
+      output: location of the output that is reused; empty if it is not there yet.
     """
 
     name: str
@@ -93,7 +93,7 @@ def _plan_step(
         return PlannedStep(name, "run", "--force")
 
     # Without its inputs the step's key is unknown: changed settings make it run, else it depends on what they will be.
-    waits_for = [step.name for step in inputs.values() if step.action != "reuse"]
+    waits_for = [step.name for step in inputs.values() if not step.output]
     if waits_for:
         if differences:
             return PlannedStep(name, "run", "; ".join(differences))
@@ -106,6 +106,8 @@ def _plan_step(
         with plan_steps(), contextlib.redirect_stdout(io.StringIO()):
             output = call_step(name, config, {kind: step.output for kind, step in inputs.items()})
     except StepWouldRunError as missing_work:
+        if missing_work.earlier and missing_work.step == name:  # hours of work that a run does not repeat
+            return PlannedStep(name, "reuse", f"takes over what an earlier Voxline wrote: {missing_work.earlier}")
         return PlannedStep(name, "run", _reason(missing_work, name, last, differences))
     except TransientError:
         raise

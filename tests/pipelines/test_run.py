@@ -24,10 +24,13 @@ from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.local.plan import PlannedStep, plan_run
 from voxline.pipelines.local.run_record import RunRecord
 from voxline.pipelines.local.runner import write_last_record
 from voxline.registry.journal import RegistryEvent
+from voxline.settings import merge
 from voxline.store.files import read_json
+from voxline.store.hashing import hash_value
 
 
 def record(house: House) -> dict[str, Any]:
@@ -317,6 +320,31 @@ def test_a_dry_run_names_the_steps_that_would_run_and_writes_nothing(runs: dict[
     assert text["train"][0] == "reuse"
     assert text["language"][0] == "run"
     assert text["language"][1].startswith("it would fail: language.text holds 1 of ")
+
+
+def test_a_dry_run_tells_a_training_that_is_taken_over_from_one_that_runs(runs: dict[str, Any]) -> None:
+    """A release before the step export had the export's form in the key of train."""
+    house = runs["house"]
+
+    def plan(*changes: str) -> dict[str, PlannedStep]:
+        config = load_config(house.folder / "tiny.yaml", assignments=changes)
+        return {step.name: step for step in plan_run(config, house.run_dir)}
+
+    (marker,) = (house.run_dir / "store" / "train").glob("*/done.json")
+    done = read_json(marker)
+    settings = merge(done["settings"], {"export": {"onnx": "float32"}})
+    key = hash_value({**{name: done[name] for name in ("step", "revision", "inputs")}, "settings": settings})
+    trained = marker.parent
+    earlier = trained.rename(trained.with_name(key))
+    try:
+        planned = plan("train.export.onnx=float32")
+        others = [plan(), plan("train.export.frequency_warps=[0.9]")]
+    finally:
+        earlier.rename(trained)
+    assert (planned["train"].action, planned["train"].output) == ("reuse", "")
+    assert planned["train"].reason == f"takes over what an earlier Voxline wrote: {earlier}"
+    assert (planned["export"].action, planned["evaluate"].action) == ("run", "depends")
+    assert [plan["train"].action for plan in others] == ["run", "run"]
 
 
 @pytest.mark.slow

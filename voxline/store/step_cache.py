@@ -150,6 +150,7 @@ class StepWouldRunError(Exception):
       step: its name.
       named_by: what its key is the hash of.
       damage: what is wrong with the output that exists, if one does.
+      earlier: location of what an earlier release wrote for the same work, which the step would take over; else empty.
     """
 
     def __init__(self, step: str, named_by: dict[str, Any], damage: str) -> None:
@@ -157,6 +158,7 @@ class StepWouldRunError(Exception):
         self.step = step
         self.named_by = named_by
         self.damage = damage
+        self.earlier = ""
 
     @property
     def key(self) -> str:
