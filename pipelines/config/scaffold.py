@@ -120,7 +120,8 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         f"extract: {{features: {{mels: {40 if look.sample_rate <= 16_000 else 80}}}, speeds: [0.9, 1.0, 1.1]}}",
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0{seldom},",
         f"  model: {{convolutions: [{{stride: [2, 2]}}, {{stride: [1, 2]}}]{network}}},  # 50 frames a second",
-        f"  augment: {augment}}}",
+        f"  augment: {augment},",
+        "  export: {onnx: float32}}  # recognizes without TensorFlow",
         *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
         *gate.lines,
     ]

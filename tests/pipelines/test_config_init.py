@@ -57,7 +57,7 @@ def test_a_small_manifest_gets_a_split_and_steps_enough(tmp_path: Path, keys: di
     folder = manifest(tmp_path / "my words", **keys)
     proposal = propose_config(folder)
     file = write_config(proposal, tmp_path / "words.yaml")
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 13
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 14
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert (written["name"], written["corpus"]["uri"]) == ("my-words", "my words")
     assert (written["corpus"]["format"], written["corpus"]["split"]) == ("manifest", split)
@@ -99,7 +99,7 @@ def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> N
     (tmp_path / "all.jsonl").write_text("\n".join(lines), encoding="utf-8")
     proposal = propose_config(tmp_path, "times")
     assert "frontend: {kind: english_transcript}" in proposal.text
-    assert len(proposal.text.splitlines()) <= 13
+    assert len(proposal.text.splitlines()) <= 14
     assert "language:" not in proposal.text  # words of which more may come
     assert len([line for line in proposal.findings if line.startswith("warning")]) == 1  # the heart
     assert load_config(proposal.text).plain()["convert"]["frontend"]["kind"] == "english_transcript"

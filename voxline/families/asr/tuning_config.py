@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from voxline.errors import SettingsError, TransientError
+from voxline.families.asr.export_checks import LARGEST_FILE
 from voxline.registry.hub import HUB_SCHEME, is_hub_location, open_hub_model, todays_commit
 from voxline.text.alphabet import Alphabet, is_ideograph, normalize_transcript
 from voxline.text.frontend import LANGUAGES, normalize_spoken
@@ -28,6 +29,8 @@ KINDS = {"whisper": "whisper", "parakeet": "parakeet_ctc", "hubert": "hubert"}
 ENGLISH_TOKENS = 51_864
 COMMIT = "<commit>"
 """In place of the commit, where the Hub cannot be asked for it."""
+_LARGE = re.compile(r"whisper-(?:large|turbo)|1b|[12]\.1b|0\.6b|xlarge")
+"""In names of models that take 2 GB or more."""
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
 WHISPER_SIZES = {"tiny": (4, 384), "base": (6, 512), "small": (12, 768), "medium": (24, 1024), "large": (32, 1280)}
 """Second part of a Whisper's name → blocks and units of its encoder."""
@@ -119,6 +122,9 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
             new = ", with a new output layer, which is trained first" if pretrained else ""
             how = f"all of it but its convolutions{new}"
 
+    if network.get("pooling") != "utterance" and _fits_a_graph(hub_config, model):
+        train[-1] += ","
+        train.append("export: {onnx: float32}")
     features = {"whisper": "whisper", "parakeet_ctc": "nemo_mel"}.get(kind, "waveform")
     return TuningConfig(model, convert, {"kind": features}, train, [note, how])
 
@@ -188,6 +194,24 @@ def _upper_half(hub_config: Mapping[str, Any], model: str) -> tuple[list[str], s
     lower = f"encoder/blocks/0-{blocks // 2 - 1}" if blocks > 3 else "encoder/blocks/0"
     frozen = ["encoder/positions", "encoder/convolutions", lower, *decoder]
     return frozen, rate, "the upper half of its encoder, and its decoder"
+
+
+def _fits_a_graph(hub_config: Mapping[str, Any], model: str) -> bool:
+    """Whether the weights fit a file of ONNX, which has 2 GB at most; by the model's name, where no more is known."""
+    if not hub_config:
+        return not _LARGE.search(model.rpartition("/")[2])
+    encoder = hub_config.get("encoder_config", hub_config)
+    sizes = [
+        ("d_model", "hidden_size"),
+        ("encoder_layers", "num_hidden_layers"),
+        ("encoder_ffn_dim", "intermediate_size"),
+    ]
+    units, layers, inner = (int(encoder.get(first, encoder.get(second, 0))) for first, second in sizes)
+
+    # Four matrices of attention, two of a feed-forward layer; a Conformer has two of these, and convolutions.
+    is_conformer = "encoder_config" in hub_config
+    block = (7 if is_conformer else 4) * units**2 + (4 if is_conformer else 2) * units * inner
+    return 4 * layers * block < 0.9 * LARGEST_FILE
 
 
 def _require_kind(kind: str, name: str) -> None:
