@@ -14,7 +14,7 @@ from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
 from voxline.components.ingest.file_index import FileIndex
 from voxline.data.json_codec import encode_json
-from voxline.rejects import Reason, Reject
+from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.store.hashing import hash_bytes
 
 MAX_TEXT_CHARACTERS = 131_072
@@ -69,6 +69,14 @@ class ProbedUtterance(NamedTuple):
     hash: str
     seconds: float
     fault: str | None
+
+    def cut_short(self) -> Reject | None:
+        """A reject, where the recording ends before the utterance should."""
+        end = self.offset + self.duration
+        if not self.seconds or (end <= self.seconds + DURATION_TOLERANCE_SECONDS and self.offset < self.seconds):
+            return None
+        detail = f"{self.source}: {self.path} has {self.seconds:.2f} s, the utterance should end at {end:.2f} s"
+        return Reject(self.id, Reason.TRUNCATED, detail)
 
 
 class SplitKey(NamedTuple):

@@ -339,9 +339,8 @@ def _to_utterance(root: str, probed: ProbedUtterance, split: str) -> Utterance |
     # The probe's fault, then times that its header rules out: a file that was cut short.
     if fault:
         return Reject(id, Reason.UNREADABLE, f"{source}: {path}: {fault}")
-    if seconds and (offset + duration > seconds + DURATION_TOLERANCE_SECONDS or offset >= seconds):
-        detail = f"{source}: {path} has {seconds:.2f} s, the utterance should end at {offset + duration:.2f} s"
-        return Reject(id, Reason.TRUNCATED, detail)
+    if cut_short := probed.cut_short():
+        return cut_short
 
     return Utterance(
         id,

@@ -1,28 +1,77 @@
-"""What is in a folder of recordings, as `voxline config init` sees it: its format, its utterances, their files."""
+"""The content of a folder of recordings, as `voxline config init` sees it: format, utterances, files and faults.
+
+Every recording that is counted is opened, and goes through the staging table of ingest: an utterance has the id that
+the run will give it, and a line that ingest would reject is a reject here.
+"""
 
 import contextlib
 import dataclasses
 import io
 import itertools
+import os
+import random
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from voxline.components.ingest.audio_probe import ProbeResult
 from voxline.components.ingest.corpora import format_names, load_format
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
+from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.errors import SettingsError, VoxlineError
-from voxline.rejects import Reject
+from voxline.rejects import BadAudioError, Reason, Reject
 from voxline.store.scratch import scratch_root
 
 ENTRIES_READ = 5_000
 """Utterances looked at; of a larger corpus, the first ones."""
+OPENING_SECONDS = 30.0
+"""Seconds after which no more recordings are opened: on a slow disk, or where each one must be decoded."""
 FROM_FILE_NAMES = "fsdd"
 """The format without transcripts, which any other one is preferred to."""
 ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
 UNPACKED_BYTES = 1_000_000_000
 """Archives of more bytes in all are not unpacked."""
+LISTS_OTHERS = ("common_voice", "huggingface", "webdataset", "nemo_tarred")
+"""Formats of which recordings in the folder are not of the corpus, or are in archives."""
+FAULTS = {
+    Reason.MISSING_FILE: "transcripts without a recording",
+    Reason.TRANSCRIPT_MISSING: "recordings without a transcript",
+    Reason.BAD_ENTRY: "lines that cannot be read",
+    Reason.DUPLICATE_ID: "utterances whose id another one has",
+    Reason.OUTSIDE_CORPUS: "recordings outside the folder",
+    Reason.TRUNCATED: "utterances that last longer than their recording",
+    Reason.INVALIDATED: "recordings that the corpus calls invalid",
+}
+"""Reasons of rejects in words; another one is called by its code."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FormatAttempt:
+    """The lines of a folder as one format reads them.
+
+    Attributes:
+      entries: those whose recording is in the folder.
+      missing: those whose recording is not, or cannot be used.
+      rejects: lines that the format cannot read.
+      complete: False if there are more than `ENTRIES_READ`.
+      fault: the message with which the format gave up; empty if it did not.
+    """
+
+    format: str
+    entries: list[CorpusEntry]
+    missing: list[Reject]
+    rejects: list[Reject]
+    complete: bool
+    fault: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, int, bool]:
+        bad = len(self.missing) + len(self.rejects)
+        return bool(self.entries), len(self.entries) - bad, self.format != FROM_FILE_NAMES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +79,21 @@ class CorpusLook:
     """The utterances that one format reads in a folder.
 
     Attributes:
+      entries: the utterances whose recordings can be read, by id.
+      rejects: those that ingest would reject, by id.
+      unreadable: those whose recordings cannot be read, which convert would reject.
+      unnamed: paths of recordings that no readable line names.
+      unopened: recordings that were not opened, for lack of time.
       complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
-      sample_rate: of most recordings in Hz, at most 16,000.
+      sample_rate: of most recordings in Hz, at most 16,000: speech has little above 8 kHz.
     """
 
     format: str
-    entries: list[CorpusEntry]
+    entries: list[ProbedUtterance]
     rejects: list[Reject]
+    unreadable: list[Reject]
+    unnamed: list[str]
+    unopened: int
     complete: bool
     sample_rate: int
 
@@ -54,63 +111,194 @@ class CorpusLook:
         names = {entry.split for entry in self.entries}
         return split_patterns_cover(names, SplitNames())
 
+    @property
+    def hours(self) -> float:
+        """The hours of all utterances; those whose length is not known count as the average."""
+        lengths = [length for entry in self.entries if (length := spoken_seconds(entry))]
+        return len(self.entries) * sum(lengths) / len(lengths) / 3_600 if lengths else 0.0
+
+    @property
+    def reject_share(self) -> float:
+        """The share of utterances that ingest would reject."""
+        return len(self.rejects) / max(1, len(self.rejects) + len(self.entries) + len(self.unreadable))
+
+
+def spoken_seconds(entry: ProbedUtterance) -> float:
+    """The length of an utterance in seconds; 0.0 if it is not known."""
+    return entry.duration or max(0.0, entry.seconds - entry.offset)
+
 
 def look_at_corpus(folder: Path) -> CorpusLook:
-    """Archives in the folder are unpacked to look into them, unless they are large."""
+    """Reads the lines of a folder as each format does, and opens the recordings of the one that reads most.
+
+    Archives in the folder are unpacked to look into them, unless they are large.
+
+    Raises:
+      SettingsError: no format finds a recording with its transcript; the message names the one that comes closest.
+    """
     archives = Corpus(folder).find(*ARCHIVES)
     small = sum((folder / archive).stat().st_size for archive in archives) <= UNPACKED_BYTES
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
-        return _look_at(folder, Corpus(folder, exclude=scratch if small else None))
+        corpus = Corpus(folder, exclude=scratch if small else None)
+
+        # Every format tries the folder: files of one may look like those of another, and only the counts tell.
+        attempts = [_attempt(format, corpus) for format in format_names()]
+        best = max(attempts, key=lambda attempt: attempt.rank)  # the first of equal ones, in the order of the formats
+        if not best.entries:
+            raise _nothing_read(folder, corpus)
+        return _open_recordings(corpus, best)
 
 
-def _look_at(folder: Path, corpus: Corpus) -> CorpusLook:
-    # Every format tries the folder: files of one may look like those of another, and only the counts tell.
-    candidates: list[tuple[tuple[int, bool], CorpusLook]] = []
-    for format in format_names():
-        entries: list[CorpusEntry] = []
-        rejects: list[Reject] = []
+def _attempt(format: str, corpus: Corpus) -> FormatAttempt:
+    attempt = FormatAttempt(format, [], [], [], complete=True)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
+            lines = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
+    except (VoxlineError, OSError, ValueError) as error:
+        return dataclasses.replace(attempt, fault=str(error))
+
+    for line in lines:
+        if isinstance(line, Reject):
+            attempt.rejects.append(line)
+            continue
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
-                read = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
-        except (VoxlineError, OSError, ValueError):
-            continue  # not of this format
+            corpus.locate(line.audio, line.relative_to)
+        except UnusableEntryError as error:
+            attempt.missing.append(Reject(line.id or line.audio, error.reason, f"{line.source}: {error.detail}"))
+        else:
+            attempt.entries.append(line)
+    return dataclasses.replace(attempt, complete=len(lines) <= ENTRIES_READ)
 
-        for entry in read:
-            if isinstance(entry, Reject):
-                rejects.append(entry)
-            else:
-                entries.append(entry)
-        rank = (len(entries) - len(rejects), format != FROM_FILE_NAMES)
-        candidates.append((rank, CorpusLook(format, entries, rejects, len(read) <= ENTRIES_READ, sample_rate=0)))
 
-    # The first of equal ones, in the order of the formats.
-    best = max(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
-    if best is None or not best.entries:
-        if archive := next(corpus.find(*ARCHIVES), None):
-            raise SettingsError(
-                f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
-                f"the archives have more than {UNPACKED_BYTES / 1e9:g} GB; write a config with "
-                "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
-            )
-
-        audio = sum(1 for _ in corpus.find_audio())
-        raise SettingsError(
-            f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
-            'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
+def _nothing_read(folder: Path, corpus: Corpus) -> SettingsError:
+    if archive := next(corpus.find(*ARCHIVES), None):
+        return SettingsError(
+            f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
+            f"the archives have more than {UNPACKED_BYTES / 1e9:g} GB; write a config with "
+            "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
         )
 
-    return dataclasses.replace(best, sample_rate=_sample_rate(corpus, best.entries))
+    audio = sum(1 for _ in corpus.find_audio())
+    return SettingsError(
+        f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
+        'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
+    )
 
 
-def _sample_rate(corpus: Corpus, entries: list[CorpusEntry]) -> int:
-    """The rate of most of the first recordings, at most 16 kHz: speech has little above 8 kHz."""
-    import soundfile
+def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:
+    """Opens the recordings of an attempt, and names what is wrong with them."""
+    table = StagingTable(corpus.files)
+    resolve_entries(corpus, [*attempt.entries, *attempt.rejects, *attempt.missing], table)
 
-    # Twenty recordings from all over the list: a corpus is often sorted by source.
-    rates: Counter[int] = Counter()
-    for entry in entries[:: max(1, len(entries) // 20)][:20]:
+    # By headers in place of ingest's hashes, for which each file would be read whole.
+    headers = _Headers(corpus.root)
+    table.add_cached_probes(())
+    table.probe_missing(headers.read)
+
+    entries: list[ProbedUtterance] = []
+    unreadable: list[Reject] = []
+    rejects = list(table.rejects())
+    for utterance in table.utterances():
+        if utterance.fault:
+            unreadable.append(Reject(utterance.id, Reason.UNREADABLE, f"{utterance.path}: {utterance.fault}"))
+        elif cut_short := utterance.cut_short():
+            rejects.append(cut_short)
+        else:
+            entries.append(utterance)
+
+    if not entries:
+        faulty = [*unreadable, *rejects]
+        raise SettingsError(
+            f"{corpus.root}: as {attempt.format}, {len(faulty):,} utterances have recordings that cannot be used, and "
+            f"no other has, such as {faulty[0].detail}"
+        )
+
+    # A format that rejects a recording begins the detail with its path.
+    unnamed: list[str] = []
+    if attempt.complete and attempt.format not in LISTS_OTHERS:
+        located = {corpus.locate(entry.audio, entry.relative_to)[0] for entry in attempt.entries}
+        located |= {reject.detail.partition(": ")[0] for reject in rejects}
+        unnamed = [str(path) for path in corpus.find_audio() if str(path) not in located]
+
+    rate = min(16_000, max(4_000, headers.rates.most_common(1)[0][0])) if headers.rates else 16_000
+    return CorpusLook(
+        attempt.format, entries, rejects, unreadable, unnamed, headers.unopened, attempt.complete, sample_rate=rate
+    )
+
+
+class _Headers:
+    """Reads the headers of recordings, until `OPENING_SECONDS` have passed.
+
+    Attributes:
+      rates: recordings by sample rate, in Hz.
+      unopened: recordings that it did not open.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._deadline = time.monotonic() + OPENING_SECONDS
+        self.rates: Counter[int] = Counter()
+        self.unopened = 0
+
+    def read(self, paths: Sequence[str]) -> dict[str, ProbeResult]:
+        """The lengths of recordings by path, or why they cannot be read."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from voxline.audio import decoding  # noqa: F401 - numpy, which two threads at once may see half imported
+
+        # In any order, so that those that are opened in time are from all over the corpus.
+        shuffled = random.Random(0).sample(list(paths), len(paths))
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+            return dict(zip(shuffled, threads.map(self._read, shuffled), strict=True))
+
+    def _read(self, path: str) -> ProbeResult:
+        from voxline.audio.decoding import read_header
+
+        if time.monotonic() > self._deadline:
+            self.unopened += 1
+            return ProbeResult("", 0.0)
         try:
-            rates[soundfile.info(corpus.root / corpus.locate(entry.audio, entry.relative_to)[0]).samplerate] += 1
-        except (UnusableEntryError, OSError, RuntimeError):
-            continue
-    return min(16_000, max(4_000, rates.most_common(1)[0][0])) if rates else 16_000
+            header = read_header(self._root / path)
+        except (BadAudioError, OSError) as error:
+            return ProbeResult("", 0.0, fault=str(error))
+        self.rates[header.sample_rate] += 1
+        return ProbeResult("", header.seconds)
+
+
+def describe_corpus(look: CorpusLook) -> str:
+    """A line on format, utterances, speakers and hours."""
+    more = "" if look.complete else " or more"
+    speakers = f" of {look.speakers:,} speakers" if look.speakers else ""
+    hours = describe_hours(look.hours)
+    return f"format     {look.format}: {len(look.entries):,}{more} utterances{speakers}, {hours}{more}"
+
+
+def describe_hours(hours: float) -> str:
+    """A time in words.
+
+    >>> describe_hours(1.57), describe_hours(0.2), describe_hours(0.01)
+    ('1.6 hours', '12 minutes', '36 seconds')
+    """
+    if hours >= 1:
+        return f"{hours:,.1f} hours"
+    return f"{60 * hours:.0f} minutes" if hours >= 1 / 60 else f"{3_600 * hours:.0f} seconds"
+
+
+def describe_faults(look: CorpusLook) -> list[str]:
+    """A warning for each kind of fault, with its number and an example."""
+    by_reason: dict[Reason, list[Reject]] = {}
+    for reject in [*look.unreadable, *look.rejects]:
+        by_reason.setdefault(reject.reason, []).append(reject)
+
+    lines = []
+    for reason, rejects in by_reason.items():
+        fault = FAULTS.get(reason, f"recordings that cannot be opened ({reason})")
+        lines.append(f"warning    {len(rejects):,} {fault}, such as {rejects[0].detail}")
+    if look.unnamed:
+        lines.append(
+            f"warning    {len(look.unnamed):,} recordings that no readable line names, such as {look.unnamed[0]}: they "
+            "are left out"
+        )
+    if look.unopened:
+        lines.append(f"warning    {look.unopened:,} recordings were not opened: the others took {OPENING_SECONDS:g} s")
+    return lines

@@ -8,7 +8,6 @@ dropout and strong augmentation, and one of a few words, each said often, a lang
 
 import contextlib
 import dataclasses
-import fnmatch
 import itertools
 import math
 import os
@@ -16,13 +15,13 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from voxline.components.ingest.settings import SplitNames
+from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.families.asr.tuning_config import TuningConfig, flow_mapping, quoted, tuning_config
 from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
-from voxline.pipelines.config.corpus_look import CorpusLook, look_at_corpus
-from voxline.rejects import Reject
+from voxline.pipelines.config.corpus_look import CorpusLook, describe_corpus, describe_faults, look_at_corpus
+from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
 from voxline.store.files import write_text
 from voxline.text.alphabet import Alphabet, normalize_transcript, split_words
 from voxline.text.frontend import normalize_spoken
@@ -84,25 +83,26 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
     count = len(look.entries)
     small = look.complete and count < 1_000
-    split, described = _split(look, small)
+    split = propose_split(look, small=small)
     corpus = [
         f"name: {quoted(name)}",
         "corpus:",
         f"  uri: {quoted(str(folder.absolute()))}",
         f"  format: {look.format}",
-        *([f"  split: {split}"] if split else []),
+        *([f"  split: {flow_mapping(split.settings)}"] if split.settings else []),
+        *_accept_rejects(look),
     ]
     spoken = _needs_spelling_out(look)
     closed = small and _has_few_words(look, spoken)
-    gate = _gate(look, small, EXPECTED_ERRORS if closed else OPEN_ERRORS)
+    gate = _gate(look, split, EXPECTED_ERRORS if closed else OPEN_ERRORS)
     if parent:
         tuning = tuning_config(parent, look.texts, language)
-        return _tuned(look, name, folder.absolute(), corpus, described, tuning, gate)
+        return _tuned(look, name, folder.absolute(), corpus, split, tuning, gate)
     frontend = ", frontend: {kind: english_transcript}" if spoken else ""
 
-    # About 70% of the utterances are left to train on after the split, each at three speeds.
+    # Each utterance of train at three speeds.
     batch = 16
-    steps_per_epoch = max(1, math.floor(0.7 * count * SPEEDS / batch))
+    steps_per_epoch = max(1, split.splits.count("train") * SPEEDS // batch)
     epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
 
     # About 15 evaluations in all, however many epochs a small corpus needs.
@@ -125,14 +125,20 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
         *gate.lines,
     ]
-    findings = _findings(look, described, epochs, steps_per_epoch * epochs, spoken)
+    findings = _findings(look, split, epochs, steps_per_epoch * epochs, spoken)
     findings.append(gate.finding)
     findings += _warn_of_vocabulary(look, spoken)
     return ConfigProposal(name, "\n".join([*lines, ""]), folder.absolute(), findings)
 
 
 def _tuned(
-    look: CorpusLook, name: str, folder: Path, corpus: list[str], split: str, tuning: TuningConfig, gate: "_Gate"
+    look: CorpusLook,
+    name: str,
+    folder: Path,
+    corpus: list[str],
+    split: SplitProposal,
+    tuning: TuningConfig,
+    gate: "_Gate",
 ) -> ConfigProposal:
     """The config that tunes a public model."""
     convert = {"sample_rate": 16_000, "min_seconds": 0.1, **tuning.convert}
@@ -149,14 +155,13 @@ def _tuned(
     ]
     model, how = tuning.findings
     findings = [
-        _describe_format(look),
-        f"split      {split}",
+        describe_corpus(look),
+        *split.findings,
         f"parent     {model}",
         f"tunes      {how}",
         gate.finding,
     ]
-    if look.rejects:
-        findings.append(_describe_reject(look.rejects[0]))
+    findings += describe_faults(look)
     return ConfigProposal(name, "\n".join([*lines, ""]), folder, findings)
 
 
@@ -181,20 +186,12 @@ def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False)
     return file
 
 
-def _split(look: CorpusLook, small: bool) -> tuple[str, str]:
-    """The value of `corpus.split`, and the same in words."""
-    if look.has_test:
-        return "", "the corpus' own"
-    test, dev = _shares(small)
-    if look.speakers >= 6:
-        return f"{{by: speaker, test: {test}, dev: {dev}}}", f"{test:.0%} of {look.speakers} speakers to test"
-    why = "too few speakers to hold any out" if look.speakers else "no speakers are named"
-    return f"{{by: utterance, test: {test}, dev: {dev}}}", f"{test:.0%} of the utterances to test, because {why}"
-
-
-def _shares(small: bool) -> tuple[float, float]:
-    """Of test and of dev, where the corpus has no splits of its own."""
-    return (0.2, 0.1) if small else (0.1, 0.05)
+def _accept_rejects(look: CorpusLook) -> list[str]:
+    """The limit on rejects, where more are in the folder than a run accepts: it would end at its first step."""
+    if look.reject_share <= CorpusSettings().max_reject_share:
+        return []
+    share = math.ceil(100 * look.reject_share) / 100
+    return [f"  max_reject_share: {share:g}  # {len(look.rejects):,} are faulty: mend them, and remove this line"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +202,7 @@ class _Gate:
     finding: str
 
 
-def _gate(look: CorpusLook, small: bool, error_rate: float) -> _Gate:
+def _gate(look: CorpusLook, split: SplitProposal, error_rate: float) -> _Gate:
     """Proposes a margin that the test split can show; none where that of the defaults is wide enough.
 
     A model that is accepted may be worse by the margin. So a wider one is written into the config, for its person to
@@ -214,13 +211,8 @@ def _gate(look: CorpusLook, small: bool, error_rate: float) -> _Gate:
     Args:
       error_rate: that models of the corpus are thought to have.
     """
-    own_test = [
-        entry.text
-        for entry in look.entries
-        if any(fnmatch.fnmatchcase(entry.split.lower(), pattern) for pattern in SplitNames().test)
-    ]
-    said = sum(len(split_words(normalize_transcript(text))) for text in (own_test if look.has_test else look.texts))
-    words = said if look.has_test else round(_shares(small)[0] * said)
+    test = [entry.text for entry, name in zip(look.entries, split.splits, strict=True) if name == "test"]
+    words = sum(len(split_words(normalize_transcript(text))) for text in test)
 
     defaults = AsrPushSettings()
     least = least_margin(words, look_confidence(defaults.confidence, 1))
@@ -251,15 +243,15 @@ def _has_few_words(look: CorpusLook, spoken: bool) -> bool:
     return bool(words) and len(words) >= OFTEN * len(set(words))
 
 
-def _findings(look: CorpusLook, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:
+def _findings(look: CorpusLook, split: SplitProposal, epochs: int, steps: int, spoken: bool) -> list[str]:
     texts = [_normalize(entry.text, spoken) for entry in look.entries]
     words = {word for text in texts for word in text.split()}
     unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
 
     lines = [
-        _describe_format(look),
+        describe_corpus(look),
         f"words      {len(words):,} different ones in {len(set(texts)):,} sentences",
-        f"split      {split}",
+        *split.findings,
         f"training   {epochs} epochs, about {steps:,} steps" + ("" if look.complete else " or more"),
     ]
     if spoken:
@@ -272,18 +264,7 @@ def _findings(look: CorpusLook, split: str, epochs: int, steps: int, spoken: boo
             f"warning    {sum(unknown.values()):,} transcripts have characters outside the alphabet ({listed}): they "
             "become rejects; write them as words, or set convert.alphabet"
         )
-    if look.rejects:
-        lines.append(_describe_reject(look.rejects[0]))
-    return lines
-
-
-def _describe_format(look: CorpusLook) -> str:
-    more = "" if look.complete else " or more"
-    return f"format     {look.format}: {len(look.entries):,}{more} utterances, {len(look.rejects):,} unreadable lines"
-
-
-def _describe_reject(reject: Reject) -> str:
-    return f"warning    a line that cannot be read: {reject.reason}: {reject.detail}"
+    return [*lines, *describe_faults(look)]
 
 
 def _warn_of_vocabulary(look: CorpusLook, spoken: bool) -> list[str]:
