@@ -1,5 +1,6 @@
 """Exports: what our own reader gives back, what other packages read, and what a purge says of them."""
 
+import csv
 import json
 import os
 import shutil
@@ -25,12 +26,13 @@ from voxline.data.manifest import Utterance, read_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.operations import export
 from voxline.operations.export import EXPORT_FORMATS, SHARD_BYTES, export_dataset, find_exports
+from voxline.store.files import seal_marker, write_json
 from voxline.store.store_locks import exclusive_folder_lock
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv/bin/python"))
 READ_BY = {
-    **{"nemo": "manifest", "nemo-tarred": "nemo_tarred", "lhotse": "lhotse"},
+    **{"json": "manifest", "nemo": "manifest", "nemo-tarred": "nemo_tarred", "lhotse": "lhotse"},
     **{"parquet": "huggingface", "webdataset": "webdataset"},
 }
 CONVERT = ConvertSettings.of({"workers": 1, "alphabet": "abcdefghijklmnopqrstuvwxyz '早上好"})
@@ -100,13 +102,51 @@ def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(published:
         assert one.extra["tags"] in (["a"], '["a"]')  # Parquet has it as JSON
 
 
-def test_json_has_the_prosody_of_each_recording_and_no_audio(published: Path, tmp_path: Path) -> None:
+def test_json_has_the_labels_of_each_text_and_deepspeech_s_files(published: Path, tmp_path: Path) -> None:
+    write_export(published, "json", tmp_path / "export")
+    expected = rows(published)
+
+    # As DeepSpeech reads it: a symbol a line, labels from 0, `#` begins a comment unless it is escaped.
+    alphabet = (tmp_path / "export/alphabet.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert alphabet == list(CONVERT.alphabet)
+    for split, count in (("train", 7), ("test", 2)):
+        lines = [json.loads(line) for line in (tmp_path / f"export/{split}.jsonl").read_text().splitlines()]
+        with open(tmp_path / f"export/{split}.csv", encoding="utf-8", newline="") as file:
+            table = list(csv.DictReader(file))
+        assert len(lines) == len(table) == count
+        for line, row in zip(lines, table, strict=True):
+            assert "".join(alphabet[label] for label in line["token_ids"]) == expected[line["id"]]["text"]
+            assert (row["wav_filename"], row["transcript"]) == (line["audio_filepath"], line["text"])
+            wav = tmp_path / "export" / row["wav_filename"]
+            assert wav.stat().st_size == int(row["wav_filesize"])
+            source = published / "store/wavs" / line["audio_hash"][:2] / f"{line['audio_hash']}.wav"
+            assert wav.read_bytes() == source.read_bytes()
+
+    # Our own reader of DeepSpeech's tables.
+    read, ingested = converted(tmp_path / "export", "csv", tmp_path / "store")
+    assert ingested.counts["rejects"] == 0
+    assert sorted((one.text, one.split) for one in read) == sorted(
+        (row["text"], row["split"]) for row in expected.values()
+    )
+
+
+def test_a_text_that_the_alphabet_lacks_stops_the_export(published: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(published, folder)
+    version = folder / "datasets/corpus/1"
+    values = json.loads((version / "dataset.json").read_text())
+    write_json(version / "dataset.json", seal_marker({**values, "alphabet": CONVERT.alphabet.replace("o", "")}))
+    with pytest.raises(WorkError, match=r"a/0\.x: 'o' .*LETTER O.*is not in the alphabet, so it has no labels"):
+        export_dataset(str(folder / "datasets"), "corpus", 1, "json", tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+def test_json_has_the_prosody_of_each_recording(published: Path, tmp_path: Path) -> None:
     write_export(published, "json", tmp_path / "export")
     files = [tmp_path / f"export/{split}.jsonl" for split in ("train", "test")]
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     expected = rows(published)
     assert {line["id"]: line["text"] for line in lines} == {id: row["text"] for id, row in expected.items()}
-    assert not list((tmp_path / "export").rglob("*.wav"))
     for line in lines:
         assert line["accent"] == "us"
         wav = published / "store/wavs" / line["audio_hash"][:2] / f"{line['audio_hash']}.wav"

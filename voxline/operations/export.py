@@ -1,16 +1,18 @@
-"""Exports a dataset version in the formats that other tools read: NeMo, Lhotse, Parquet (Hugging Face), WebDataset.
+"""Exports a dataset version in the formats that other tools read: JSON lines with DeepSpeech's CSV, NeMo, Lhotse,
+Parquet (Hugging Face), WebDataset.
 
     <output>/export.json         which version, format, and counts; written last
              purge_list.json     by speaker: ids, files that hold nothing else, and files that hold others too
              …                   the format's own files
 
-Audio, which all formats but JSON hold, is the WAVs that features were extracted from, byte by byte; texts are the
-dataset's. Our own reader of each of those gives both back. Equal versions give equal files. Nothing reaches an export
+Audio is the WAVs that features were extracted from, byte by byte; texts are the
+dataset's. Our own reader of each format gives both back. Equal versions give equal files. Nothing reaches an export
 later, so each is recorded beside the dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted
 there.
 """
 
 import contextlib
+import csv
 import dataclasses
 import functools
 import gzip
@@ -36,11 +38,13 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.store_locks import shared_store_lock
 from voxline.store.uris import is_remote
+from voxline.text.alphabet import Alphabet
 
 EXPORT_FILE = "export.json"
 PURGE_LIST = "purge_list.json"
 EXPORTS_FOLDER = "exports"
 AUDIO = "audio"
+ALPHABET_FILE = "alphabet.txt"
 SHARD_BYTES = 256_000_000
 """Audio in one tar or Parquet file."""
 _BATCH = 256
@@ -142,7 +146,7 @@ def _export(
     if to == "parquet":
         write = functools.partial(write, further=_further_columns(dataset.rows()))
     if to == "json":
-        write = functools.partial(write, hop_seconds=dataset.features.hop_seconds)
+        write = functools.partial(write, alphabet=dataset.alphabet, hop_seconds=dataset.features.hop_seconds)
 
     # A sibling, so that the rename stays on one disk.
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
@@ -257,36 +261,6 @@ def find_exports(speaker: str, roots: Iterable[str | Path]) -> list[tuple[dict[s
     return exports
 
 
-def _write_json(
-    utterances: Iterable[ExportedUtterance], split: str, folder: Path, hop_seconds: float = 0.01
-) -> Written:
-    """`<split>.jsonl`: no audio, but its prosody, in as many frames as the dataset's features have."""
-    from voxline.audio.prosody import compute_prosody
-    from voxline.inference.waveforms import read_waveform
-
-    name = f"{split}.jsonl"
-    with atomic_write(folder / name, "w") as lines:
-        for utterance in utterances:
-            # Frames of the dataset's hop, so that prosody and features have the same number.
-            hop = round(hop_seconds * utterance.sample_rate)
-            prosody = compute_prosody(read_waveform(utterance.wav, utterance.sample_rate), utterance.sample_rate, hop)
-            line = {
-                **utterance.values(),
-                "split": split,
-                "audio_hash": utterance.row.audio_hash,
-                "sample_rate": utterance.sample_rate,
-            }
-            line |= {"onset_seconds": prosody.onset, "offset_seconds": prosody.offset}
-            line |= {"hop_seconds": hop / utterance.sample_rate, "total_frames": len(prosody.f0)}
-            # As doubles: 121.3 in single precision is written 121.30000305175781.
-            line |= {
-                "f0": prosody.f0.astype(float).round(2).tolist(),
-                "energy": prosody.energy.astype(float).round(2).tolist(),
-            }
-            lines.write(encode_json(line) + "\n")
-            yield utterance, [], [name]
-
-
 def _copy(utterance: ExportedUtterance, folder: Path) -> str:
     target = folder / utterance.file
 
@@ -295,6 +269,55 @@ def _copy(utterance: ExportedUtterance, folder: Path) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(utterance.wav, target)
     return utterance.file
+
+
+def _write_json(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, alphabet: Alphabet, hop_seconds: float
+) -> Written:
+    """`<split>.jsonl`, with labels and prosody; `<split>.csv` and `alphabet.txt` as Mozilla's DeepSpeech reads them.
+
+    Paths are relative to the export.
+
+    Args:
+      hop_seconds: of the dataset's features, so that the prosody has as many frames.
+    """
+    from voxline.audio.prosody import compute_prosody
+    from voxline.inference.waveforms import read_waveform
+
+    # A symbol a line, in the order of the labels. `#` would begin a comment.
+    with atomic_write(folder / ALPHABET_FILE, "w") as file:
+        file.writelines(("\\#" if symbol == "#" else symbol) + "\n" for symbol in alphabet.symbols)
+
+    names = [f"{split}.jsonl", f"{split}.csv"]
+    with atomic_write(folder / names[0], "w") as lines, atomic_write(folder / names[1], "w") as table:
+        deepspeech = csv.writer(table, lineterminator="\n")
+        deepspeech.writerow(["wav_filename", "wav_filesize", "transcript", "id"])  # it reads columns by name
+        for utterance in utterances:
+            row = utterance.row
+            if unknown := alphabet.describe_unknown(row.text):
+                raise WorkError(f"{row.id}: {unknown}, so it has no labels; refresh the dataset with its own alphabet")
+
+            file_name = _copy(utterance, folder)
+            hop = round(hop_seconds * utterance.sample_rate)
+            prosody = compute_prosody(read_waveform(utterance.wav, utterance.sample_rate), utterance.sample_rate, hop)
+            line = {
+                "audio_filepath": file_name,
+                **utterance.values(),
+                "split": split,
+                "token_ids": alphabet.encode(row.text),
+            }
+            line |= {"audio_hash": row.audio_hash, "sample_rate": utterance.sample_rate}
+            line |= {"onset_seconds": prosody.onset, "offset_seconds": prosody.offset}
+            line |= {"hop_seconds": hop / utterance.sample_rate, "total_frames": len(prosody.f0)}
+
+            # As doubles: 121.3 in single precision is written 121.30000305175781.
+            line |= {
+                "f0": prosody.f0.astype(float).round(2).tolist(),
+                "energy": prosody.energy.astype(float).round(2).tolist(),
+            }
+            lines.write(encode_json(line) + "\n")
+            deepspeech.writerow([file_name, utterance.wav.stat().st_size, row.text, row.id])
+            yield utterance, [file_name], names
 
 
 def _write_nemo(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
