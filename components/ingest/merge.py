@@ -36,6 +36,8 @@ from voxline.store.step_cache import StepOutput
 
 CORPUS_KEY = "corpus"
 """Key of a manifest's line that names the corpus."""
+BEYOND_LIMITS = "beyond_limits"
+"""Count of the utterances that `corpus.limits` left out."""
 
 
 def prefix_utterances(name: str, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
@@ -115,6 +117,8 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE, corpora=CORPORA_FILE)
     output.counts.update(counts)
     output.counts.update({f"from {name}": corpus["utterances"] for name, corpus in described.items() if name})
+    if beyond_limits := sum(corpus.counts.get(BEYOND_LIMITS, 0) for corpus in corpora.values()):
+        output.counts[BEYOND_LIMITS] = beyond_limits
     if duplicates.count:
         output.counts["recordings in two corpora"] = duplicates.count
 

@@ -62,6 +62,14 @@ class SplitSettings(Settings):
         return self
 
 
+class SplitLimits(Settings):
+    """Sizes of the splits, for a trial of a large corpus. Drafts (`corpus.pseudo`) have none."""
+
+    train: int = pydantic.Field(0, ge=0, description="most utterances of train; 0: all")
+    dev: int = pydantic.Field(0, ge=0, description="most utterances of dev; 0: all")
+    test: int = pydantic.Field(0, ge=0, description="most utterances of test; 0: all")
+
+
 class ColumnNames(Settings):
     """The columns of a table, or keys of a JSON line, that hold the values of a manifest's line.
 
@@ -133,6 +141,11 @@ class CorpusSettings(Settings):
     )
     splits: SplitNames = pydantic.Field(SplitNames(), description="which of the corpus' own splits make up ours")
     split: SplitSettings = pydantic.Field(SplitSettings(), description="what decides the splits: the corpus, or shares")
+    limits: SplitLimits = pydantic.Field(
+        SplitLimits(),
+        description="most utterances of each split, of each corpus; those with the lowest hash of the seed and the id, "
+        "so that a refresh keeps them",
+    )
     max_reject_share: float = pydantic.Field(
         0.01, ge=0, le=1, description="largest accepted share of rejects; above it the step fails"
     )
@@ -251,7 +264,7 @@ class CorporaSettings(CorpusSettings):
     def _check_corpora(self) -> Self:
         if self.dataset:
             others = {key: getattr(self, key) for key in ("uri", "sha256", "corpora", "corrections")}
-            others["pseudo.uri"] = self.pseudo.uri
+            others |= {"pseudo.uri": self.pseudo.uri, "limits": self.limits != SplitLimits()}
             if given := [key for key, value in others.items() if value]:
                 raise ValueError(
                     f"dataset is {self.dataset}, and {', '.join(given)} is set too; a version holds what its refresh "

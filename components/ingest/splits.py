@@ -103,6 +103,30 @@ def assign_splits(
     return assignment
 
 
+def within_limits(
+    assignment: SplitAssignment, utterances: Callable[[], Iterable[SplitKey]], settings: CorpusSettings
+) -> UtteranceFilter:
+    """Selects the utterances that `corpus.limits` leaves in, all of those whose split has no limit.
+
+    Args:
+      utterances: iterates over all of them, once for each split with a limit.
+    """
+    # By the numbers of their hashes: when the corpus grows, few of a split make room for others.
+    salt = f"{settings.split.seed} limit"
+    last: dict[str, tuple[float, str]] = {}
+    for split, limit in settings.limits:
+        if limit:
+            names = (utterance.id for utterance in _of_split(assignment, split, utterances()))
+            lowest = heapq.nsmallest(limit, ((hash_fraction(name, salt), name) for name in names))
+            last |= {split: lowest[-1]} if lowest else {}
+
+    def selects(utterance: SplitKey | ProbedUtterance) -> bool:
+        highest = last.get(assignment.split_of(utterance))
+        return highest is None or (hash_fraction(utterance.id, salt), utterance.id) <= highest
+
+    return selects
+
+
 def _of_split(assignment: SplitAssignment, split: str, utterances: Iterable[SplitKey]) -> Iterator[SplitKey]:
     return (utterance for utterance in utterances if assignment.split_of(utterance) == split)
 

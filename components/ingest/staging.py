@@ -99,6 +99,7 @@ class StagingTable:
             "recordings (file INTEGER PRIMARY KEY, hash, seconds, fault)",
             "unprobed (file INTEGER PRIMARY KEY, path)",
             "rejects (id, detail, reason)",
+            "beyond (id PRIMARY KEY) WITHOUT ROWID",
         ):
             self._database.execute(f"CREATE TABLE {table}")
 
@@ -161,6 +162,12 @@ class StagingTable:
         """Removes the utterances of these splits of the corpus; returns how many."""
         rows = ((split,) for split in splits)
         return self._database.executemany("DELETE FROM utterances WHERE split = ?", rows).rowcount
+
+    def drop_ids(self, ids: Iterable[str]) -> None:
+        """Removes the utterances of these ids, which may be read from the table itself."""
+        # Through a table of their own: rows that are being read must not be deleted meanwhile.
+        self._database.executemany("INSERT INTO beyond VALUES (?)", ((id,) for id in ids))
+        self._database.execute("DELETE FROM utterances WHERE id IN (SELECT id FROM beyond)")
 
     def add_cached_probes(self, cached: Iterable[ProbeRecord]) -> tuple[int, int]:
         """Adds the cached probes of files that are unchanged. Call it when all entries are there.

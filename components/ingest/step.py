@@ -8,6 +8,7 @@ convert's to find out.
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,16 @@ from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import load_format
 from voxline.components.ingest.corpus import Corpus, FormatReader
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
-from voxline.components.ingest.merge import check_merged, merge_manifests, prefix_rejects, prefix_utterances
+from voxline.components.ingest.merge import (
+    BEYOND_LIMITS,
+    check_merged,
+    merge_manifests,
+    prefix_rejects,
+    prefix_utterances,
+)
 from voxline.components.ingest.open_corpus import name_corpus, open_corpus
-from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
-from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
+from voxline.components.ingest.settings import CorporaSettings, CorpusSettings, SplitLimits
+from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits, within_limits
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.data.corrections import Correction, read_corrections
 from voxline.data.drafts import is_draft
@@ -171,6 +178,7 @@ def _ingest(
         print_status(f"ingest: few utterances for {to}: {count} of {source} are in {to} until the corpus grows")
 
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
+    beyond_limits = _drop_beyond_limits(table, splits, settings, name)
     _probe_recordings(corpus, table, cache)
 
     raw = settings.raw.plain() if settings.raw.sample_rate else None
@@ -197,8 +205,39 @@ def _ingest(
     output.counts.update(counts)
     if left_out:
         output.counts[LEFT_OUT] = left_out
+    if beyond_limits:
+        output.counts[BEYOND_LIMITS] = beyond_limits
     corrected.report(output)
     print_status(_describe_counts(output, name))
+
+
+def _drop_beyond_limits(table: StagingTable, splits: SplitAssignment, settings: CorpusSettings, name: str) -> int:
+    """Leaves out what `corpus.limits` has no room for, and says so.
+
+    Returns:
+      How many utterances were left out.
+    """
+    if settings.limits == SplitLimits():
+        return 0
+    selects = within_limits(splits, table.split_keys, settings)
+    totals: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
+
+    def left_out() -> Iterator[str]:
+        for utterance in table.split_keys():
+            split = splits.split_of(utterance)
+            totals[split] += 1
+            if not selects(utterance):
+                beyond[split] += 1
+                yield utterance.id
+
+    table.drop_ids(left_out())
+    for split, count in sorted(beyond.items()):
+        print_status(
+            f"ingest: {name}{': ' if name else ''}corpus.limits.{split} leaves out {count:,} of "
+            f"{totals[split]:,} utterances"
+        )
+    return beyond.total()
 
 
 @dataclasses.dataclass

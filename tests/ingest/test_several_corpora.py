@@ -79,6 +79,21 @@ def by_corpus(utterances: list[Utterance]) -> dict[str, int]:
     return dict(collections.Counter(one.extra["corpus"] for one in utterances))
 
 
+def test_a_limit_is_of_each_corpus_and_one_may_have_its_own(two: Path) -> None:
+    settings = settings_of(two, theirs={"limits": {"train": 1}})
+    settings = CorporaSettings.of({**settings.plain(), "limits": {"train": 5}}, "corpus")
+    output = ingest(two / "store", settings)
+    trained = [one for one in read_manifest(output.folder) if one.split == "train"]
+    assert by_corpus(trained) == {"ours": 5, "theirs": 1}
+    left = ingest(two / "store", settings_of(two)).counts["utterances"] - output.counts["utterances"]
+    assert output.counts["beyond_limits"] == left > 0
+
+
+def test_limits_beside_a_dataset_version_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"dataset is digits@7, and limits is set too"):
+        CorporaSettings.of({"dataset": "digits@7", "limits": {"train": 100}}, "corpus")
+
+
 def test_ids_and_speakers_begin_with_the_name_of_their_corpus(two: Path) -> None:
     lines = read_lines(two / "theirs")
     write_lines(two / "theirs", [{**lines[0], "corpus": "web"}, {**lines[1], "speaker": ""}, *lines[2:], {"id": "x"}])

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.splits import assign_splits, hash_fraction, selection_threshold
+from voxline.components.ingest.splits import assign_splits, hash_fraction, selection_threshold, within_limits
 from voxline.components.ingest.staging import SplitKey
 from voxline.errors import SettingsError
 
@@ -221,3 +221,40 @@ def test_an_invalid_setting_is_refused_with_what_is_accepted(values: dict[str, A
     with pytest.raises(SettingsError) as refused:
         CorpusSettings.of(values, "corpus")
     assert message in str(refused.value)
+
+
+def limited(entries: list[SplitKey], **limits: int) -> dict[str, str]:
+    """The splits of the utterances that the limits leave in."""
+    settings = CorpusSettings.of({"split": {"by": "utterance", "test": 0.3, "dev": 0.2}, "limits": limits}, "corpus")
+    assignment = assign_splits({"train"}, lambda: entries, settings)
+    selects = within_limits(assignment, lambda: entries, settings)
+    return {one.id: assignment.split_of(one) for one in entries if selects(one)}
+
+
+def test_a_limit_keeps_that_many_of_its_split_and_moves_none_to_another() -> None:
+    entries = [entry(f"u{number}") for number in range(300)]
+    everything = limited(entries)
+    few = limited(entries, train=20, test=7)
+    counts = collections.Counter(everything.values())
+    assert collections.Counter(few.values()) == {"train": 20, "test": 7, "dev": counts["dev"]}
+    assert few.items() <= everything.items()
+    assert limited(entries, train=1_000) == everything
+
+
+@given(st.integers(1, 60), st.integers(0, 60))
+def test_a_corpus_that_grows_keeps_what_a_limit_selected(limit: int, more: int) -> None:
+    before = [entry(f"u{number}") for number in range(100)]
+    after = [*before, *(entry(f"new{number}") for number in range(more))]
+    selected, later = (
+        {id for id, split in limited(entries, train=limit).items() if split == "train"} for entries in (before, after)
+    )
+    # No utterance comes in but a new one, so as many go out.
+    assert {id for id in later - selected if not id.startswith("new")} <= {
+        id for id, split in limited(before).items() if split != "train"
+    }
+    assert len(later) == min(limit, sum(split == "train" for split in limited(after).values()))
+
+
+def test_a_limit_below_zero_is_refused_by_its_key() -> None:
+    with pytest.raises(SettingsError, match=r"corpus.*limits\.test.*-1"):
+        CorpusSettings.of({"limits": {"test": -1}}, "corpus")

@@ -128,6 +128,25 @@ def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Inges
     assert out.work.counts == {"utterances": 3, "rejects": 0, "train": 3, "dev": 0, "test": 0, "left_out": 2}
 
 
+def test_what_a_limit_leaves_out_is_counted_and_not_read(
+    corpus: Path, record: Record, ingest: Ingest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for index in range(10, 30):
+        record(f"7_ann_{index}.wav")
+    everything = ingest("fsdd")
+    few = ingest("fsdd", limits={"train": 6})
+    assert few.work.counts == {"utterances": 6, "rejects": 0, "train": 6, "dev": 0, "test": 0, "beyond_limits": 14}
+    assert "ingest: corpus.limits.train leaves out 14 of 20 utterances" in capsys.readouterr().out
+    assert few.utterances.items() <= everything.utterances.items()
+
+    # A refresh keeps those that are there; what was left out may go and come, and its recordings are never opened.
+    for id in everything.utterances.keys() - few.utterances.keys():
+        Path(everything.utterances[id].audio_filepath).write_bytes(b"no recording")
+    assert ingest("fsdd", limits={"train": 6}).utterances == few.utterances
+    record("7_ann_90.wav")
+    assert len(ingest("fsdd", limits={"train": 6}).utterances.keys() - few.utterances.keys()) <= 1
+
+
 def test_an_unreadable_file_is_rejected_with_the_system_s_message() -> None:
     recording = probe(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
     probed = ProbedUtterance("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
