@@ -2,29 +2,33 @@
 
 The format is the one whose reader finds most utterances. The length of training follows from their number: a CTC model
 first learns to output nothing but blanks, and leaves that state only after some hundreds of steps. A small corpus gets
-dropout and strong augmentation, and one of a few words, each said often, a language model that allows no other words:
-`make first-corpus` measures what they are for, on recordings that the run never saw.
+dropout and strong augmentation; `make first-corpus` measures what they are for, on recordings that the run never saw.
 """
 
-import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import re
 from collections import Counter
 from pathlib import Path
 
+from voxline.components.convert.settings import ConvertSettings
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrPushSettings
+from voxline.families.asr.transcripts import Spelling, choose_language_model, choose_spelling
 from voxline.families.asr.tuning_config import TuningConfig, flow_mapping, quoted, tuning_config
 from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
-from voxline.pipelines.config.corpus_look import CorpusLook, describe_corpus, describe_faults, look_at_corpus
+from voxline.pipelines.config.corpus_look import (
+    CorpusLook,
+    describe_corpus,
+    describe_faults,
+    look_at_corpus,
+    spoken_seconds,
+)
 from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
 from voxline.store.files import write_text
-from voxline.text.alphabet import Alphabet, normalize_transcript, split_words
-from voxline.text.frontend import normalize_spoken
+from voxline.text.alphabet import normalize_transcript, split_words
 
 WRITTEN = "# Written by `voxline config init`; `voxline config explain KEY` explains a key."
 STEPS = 400
@@ -92,13 +96,13 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         *([f"  split: {flow_mapping(split.settings)}"] if split.settings else []),
         *_accept_rejects(look),
     ]
-    spoken = _needs_spelling_out(look)
-    closed = small and _has_few_words(look, spoken)
+    spelling = choose_spelling(look.texts, language)
+    language_model, words_known = choose_language_model(spelling.texts, split.splits)
+    closed = small and _has_few_words(spelling)
     gate = _gate(look, split, EXPECTED_ERRORS if closed else OPEN_ERRORS)
     if parent:
         tuning = tuning_config(parent, look.texts, language)
         return _tuned(look, name, folder.absolute(), corpus, split, tuning, gate)
-    frontend = ", frontend: {kind: english_transcript}" if spoken else ""
 
     # Each utterance of train at three speeds.
     batch = 16
@@ -112,22 +116,35 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         "{speed: 0.1, pitch: 0.15, volume: 15, tilt: 10, frequency_masks: 1}" if small else "{pitch: 0.05, volume: 3}"
     )
 
+    convert = {"sample_rate": look.sample_rate, **spelling.settings, **_accept_convert_rejects(look, spelling.lost)}
+    only = "" if language_model.get("open_vocabulary") else "  # recognizes the words of the transcripts alone"
+
     # Text rather than a dump of values, so that the file has comments and related settings on one line.
     lines = [
         WRITTEN,
         *corpus,
-        f"convert: {{sample_rate: {look.sample_rate}{frontend}}}",
+        f"convert: {flow_mapping(convert)}",
         f"extract: {{features: {{mels: {40 if look.sample_rate <= 16_000 else 80}}}, speeds: [0.9, 1.0, 1.1]}}",
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0{seldom},",
         f"  model: {{convolutions: [{{stride: [2, 2]}}, {{stride: [1, 2]}}]{network}}},  # 50 frames a second",
         f"  augment: {augment},",
         "  export: {onnx: float32}}  # recognizes without TensorFlow",
-        *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
+        *([f"language: {flow_mapping(language_model)}{only}"] if language_model else []),
         *gate.lines,
     ]
-    findings = _findings(look, split, epochs, steps_per_epoch * epochs, spoken)
-    findings.append(gate.finding)
-    findings += _warn_of_vocabulary(look, spoken)
+    words = {word for text in spelling.texts for word in split_words(text)}
+    more = "" if look.complete else " or more"
+    findings = [
+        describe_corpus(look),
+        f"words      {len(words):,} different ones in {len(set(spelling.texts)):,} sentences",
+        *split.findings,
+        f"training   {epochs} epochs, about {steps_per_epoch * epochs:,} steps{more}",
+        words_known,
+        *spelling.findings,
+        *describe_faults(look),
+        gate.finding,
+        *_warn_of_vocabulary(look, spelling),
+    ]
     return ConfigProposal(name, "\n".join([*lines, ""]), folder.absolute(), findings)
 
 
@@ -160,8 +177,9 @@ def _tuned(
         f"parent     {model}",
         f"tunes      {how}",
         gate.finding,
+        *tuning.spelling,
+        *describe_faults(look),
     ]
-    findings += describe_faults(look)
     return ConfigProposal(name, "\n".join([*lines, ""]), folder, findings)
 
 
@@ -192,6 +210,19 @@ def _accept_rejects(look: CorpusLook) -> list[str]:
         return []
     share = math.ceil(100 * look.reject_share) / 100
     return [f"  max_reject_share: {share:g}  # {len(look.rejects):,} are faulty: mend them, and remove this line"]
+
+
+def _accept_convert_rejects(look: CorpusLook, lost: int) -> dict[str, float]:
+    """The limit of convert on rejects, where more recordings or transcripts than that cannot be used.
+
+    Args:
+      lost: utterances whose transcript it will reject.
+    """
+    limits = ConvertSettings()
+    lengths = map(spoken_seconds, look.entries)
+    lost += sum(length > limits.max_seconds or 0 < length < limits.min_seconds for length in lengths)
+    share = (lost + len(look.unreadable)) / (len(look.entries) + len(look.unreadable))
+    return {} if share <= limits.max_reject_share else {"max_reject_share": math.ceil(100 * share) / 100}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,46 +261,15 @@ def _gate(look: CorpusLook, split: SplitProposal, error_rate: float) -> _Gate:
     return _Gate([f"push: {{{margins}}}  # {why}"], finding + ": add test utterances" * few)
 
 
-def _needs_spelling_out(look: CorpusLook) -> bool:
-    """True if transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
-    characters = set("".join(entry.text for entry in look.entries))
-    has_digits = any(character.isdigit() for character in characters)
-    return has_digits and all(not character.isalpha() or character.isascii() for character in characters)
-
-
-def _has_few_words(look: CorpusLook, spoken: bool) -> bool:
+def _has_few_words(spelling: Spelling) -> bool:
     """True if the words are those of commands: few, and each said often."""
-    words = [word for entry in look.entries for word in _normalize(entry.text, spoken).split()]
+    words = [word for text in spelling.texts for word in text.split()]
     return bool(words) and len(words) >= OFTEN * len(set(words))
 
 
-def _findings(look: CorpusLook, split: SplitProposal, epochs: int, steps: int, spoken: bool) -> list[str]:
-    texts = [_normalize(entry.text, spoken) for entry in look.entries]
-    words = {word for text in texts for word in text.split()}
-    unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
-
-    lines = [
-        describe_corpus(look),
-        f"words      {len(words):,} different ones in {len(set(texts)):,} sentences",
-        *split.findings,
-        f"training   {epochs} epochs, about {steps:,} steps" + ("" if look.complete else " or more"),
-    ]
-    if spoken:
-        lines.append("numbers    spelled out in English (convert.frontend.kind: english_transcript)")
-
-    # Not refused: a corpus with some of them trains, and its person decides what they should become.
-    if unknown:
-        listed = " ".join(character for character, _ in unknown.most_common(10))
-        lines.append(
-            f"warning    {sum(unknown.values()):,} transcripts have characters outside the alphabet ({listed}): they "
-            "become rejects; write them as words, or set convert.alphabet"
-        )
-    return [*lines, *describe_faults(look)]
-
-
-def _warn_of_vocabulary(look: CorpusLook, spoken: bool) -> list[str]:
+def _warn_of_vocabulary(look: CorpusLook, spelling: Spelling) -> list[str]:
     """Says of a corpus whose vocabulary is too large for its hours what each way was measured to give; else []."""
-    word_counts = Counter(word for entry in look.entries for word in split_words(_normalize(entry.text, spoken)))
+    word_counts = Counter(word for text in spelling.texts for word in split_words(text))
     total = word_counts.total()
     rare = sum(times for times in word_counts.values() if times < OFTEN)
     if not look.complete or rare <= RARE_SHARE * total:
@@ -280,10 +280,3 @@ def _warn_of_vocabulary(look: CorpusLook, spoken: bool) -> list[str]:
         *(f"           {way:<32} {result:<18} {measured_on}" for way, result, measured_on in WAYS),
         "           next: voxline config init FOLDER --parent whisper-tiny.en   (docs/warm-start.md)",
     ]
-
-
-def _normalize(text: str, spoken: bool) -> str:
-    if spoken:
-        with contextlib.suppress(ValueError):  # a text without words
-            return normalize_spoken(text, "english_transcript")
-    return normalize_transcript(text)

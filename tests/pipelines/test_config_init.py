@@ -178,14 +178,25 @@ def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> N
     proposal = propose_config(dictate(tmp_path, ["at 7:30 am", "good night", "♥"]), "times")
     assert "frontend: {kind: english_transcript}" in proposal.text
     assert len(proposal.text.splitlines()) <= 14
-    assert "language:" not in proposal.text  # words of which more may come
-    assert len([line for line in proposal.findings if line.startswith("warning")]) == 1  # the heart
+    # Train lacks the words of dev, and the heart has no sound.
+    assert "language: {kind: ngram, open_vocabulary: true}" in proposal.text
+    assert "max_reject_share: 0.34" in proposal.text
+    assert "warning    1 transcripts that cannot be read out, such as '♥'" in proposal.findings
     assert load_config(proposal.text).plain()["convert"]["frontend"]["kind"] == "english_transcript"
-    (warning,) = [
-        line for line in propose_config(dictate(tmp_path, ["grüße 7"]), "words").findings if line.startswith("warning")
-    ]
-    assert "characters outside the alphabet" in warning
-    assert "ü" in warning
+
+
+def test_a_config_has_the_letters_of_its_transcripts(tmp_path: Path) -> None:
+    folder = dictate(tmp_path / "c", ["schöne Grüße", "drei Äpfel", "ein Weg"] * 100 + ["el niño"])
+    proposal = propose_config(folder)
+    written = yaml.safe_load(proposal.text)
+    assert written["convert"]["alphabet"] == " cdefghilnoprswßäöü"
+    assert written["language"] == {"kind": "ngram"}
+    (named,) = [line for line in proposal.findings if "U+00F1" in line]
+    assert named == (
+        "warning    'ñ' (U+00F1 LATIN SMALL LETTER N WITH TILDE), rare, in 1 utterance, such as 'el niño': left out of "
+        "the alphabet"
+    )
+    assert "warning    1 of 301 utterances become rejects by their transcripts" in proposal.findings
 
 
 def test_recordings_without_transcripts_are_refused_with_a_line_to_write(tmp_path: Path) -> None:

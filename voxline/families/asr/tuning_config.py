@@ -16,10 +16,9 @@ import yaml
 
 from voxline.errors import SettingsError, TransientError
 from voxline.families.asr.export_checks import LARGEST_FILE
+from voxline.families.asr.transcripts import Spelling, choose_spelling
 from voxline.registry.hub import HUB_SCHEME, is_hub_location, open_hub_model, todays_commit
 from voxline.text.alphabet import Alphabet, is_ideograph, normalize_transcript
-from voxline.text.frontend import LANGUAGES, normalize_spoken
-from voxline.text.settings import FrontendKind
 
 SETTING = "--parent"
 OWNERS = {"whisper": "openai", "wav2vec2": "facebook", "mms": "facebook", "hubert": "facebook", "parakeet": "nvidia"}
@@ -49,6 +48,7 @@ class TuningConfig:
       features: those of `extract`, whose sizes follow from the model.
       train: the section's values, as lines of a flow mapping.
       findings: which model it is, and what of it is tuned.
+      spelling: lines on the alphabet; none where it writes the transcripts as they are.
     """
 
     model: str
@@ -56,6 +56,7 @@ class TuningConfig:
     features: dict[str, Any]
     train: list[str]
     findings: list[str]
+    spelling: list[str]
 
 
 def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> TuningConfig:
@@ -72,13 +73,14 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
     model, kind, hub_config, files, note = _find(parent)
     train = [f"start: {{model: {quoted(model)}, rate_share: 1.0"]
     network: dict[str, Any] = {}
+    spelling = choose_spelling(texts, language)
 
     # Each word is a class, where a recording has one word.
     words = {normalize_transcript(text) for text in texts}
     single = len(words) <= MOST_WORDS and all(word and " " not in word for word in words)
 
     if kind == "whisper" and single:
-        convert = _words(texts)
+        convert = spelling.settings
         symbols = len(Alphabet.from_name(convert.get("alphabet", "english")).symbols)
         symbols += sum(len(word) for word in words)
         network = {"kind": "whisper", "pooling": "utterance"}
@@ -90,7 +92,7 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
         ]
         how = f"its encoder, frozen, with a new output layer for {len(words):,} words, one a recording"
     elif kind == "whisper" and files.get("tokenizer", True):
-        convert, written = _written(texts)
+        convert, written = _written(texts, spelling)
         network = {"kind": "whisper", "head": "decoder", "training_silence": 1}
         prompt = _prompt(hub_config, model, texts, language)
         network |= {"prompt": prompt} if prompt else {}
@@ -105,7 +107,7 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
         how = f"{tuned}, which writes {written}"
     else:
         # Batches of a minute have about 15 utterances.
-        convert = _words(texts)
+        convert = spelling.settings
         epochs = f"epochs: {_epochs(texts, 15, 12, 300)}, batch_seconds: 60, warm_up_steps: 50, learning_rate:"
         if kind == "whisper":
             train[-1] += ", head_epochs: 4}, freeze: [encoder/convolutions], rates: {encoder: 0.05},"
@@ -126,7 +128,8 @@ def tuning_config(parent: str, texts: Sequence[str], language: str = "") -> Tuni
         train[-1] += ","
         train.append("export: {onnx: float32}")
     features = {"whisper": "whisper", "parakeet_ctc": "nemo_mel"}.get(kind, "waveform")
-    return TuningConfig(model, convert, {"kind": features}, train, [note, how])
+    spelled = spelling.findings if convert == spelling.settings else []
+    return TuningConfig(model, convert, {"kind": features}, train, [note, how], spelled)
 
 
 def _find(parent: str) -> tuple[str, str, Mapping[str, Any], dict[str, bool], str]:
@@ -222,7 +225,7 @@ def _require_kind(kind: str, name: str) -> None:
         )
 
 
-def _written(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
+def _written(texts: Sequence[str], spelling: Spelling) -> tuple[dict[str, Any], str]:
     """The section convert for a model that writes any text, and what it will write, in words."""
     characters = {character for text in texts for character in unicodedata.normalize("NFC", text)}
     cased = any(character != character.lower() for character in characters) and any(
@@ -233,29 +236,7 @@ def _written(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
         return {"frontend": {"kind": "as_is"}, "alphabet": "".join(sorted({" ", *characters} - {"\n", "\t", "\r"}))}, (
             "capitals and punctuation as the transcripts have them"
         )
-    return _words(texts), "words alone, as the transcripts do"
-
-
-def _words(texts: Sequence[str]) -> dict[str, Any]:
-    """The section convert for a model that writes words alone: an alphabet of their letters, numbers spelled out."""
-    characters = set("".join(texts))
-    kind: FrontendKind = "transcript"
-    if any(map(is_ideograph, characters)):
-        kind = LANGUAGES["zh"]
-    elif any(character.isdigit() for character in characters):
-        latin = all(not character.isalpha() or character.isascii() for character in characters)
-        kind = LANGUAGES["en"] if latin else kind
-    section: dict[str, Any] = {} if kind == "transcript" else {"frontend": {"kind": kind}}
-
-    letters: set[str] = set()
-    for text in texts:
-        try:
-            letters.update(normalize_transcript(text) if kind == "transcript" else normalize_spoken(text, kind))
-        except ValueError:
-            continue  # a text without words becomes a reject
-    if not letters <= set(Alphabet.from_name("english").characters):
-        section["alphabet"] = "".join(sorted(letters | {" "}))
-    return section
+    return spelling.settings, "words alone, as the transcripts do"
 
 
 def _prompt(hub_config: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
@@ -290,9 +271,13 @@ def flow_mapping(values: Mapping[str, Any]) -> str:
     """
     parts = []
     for key, value in values.items():
-        text = flow_mapping(value) if isinstance(value, Mapping) else quoted(value) if isinstance(value, str) else value
+        text = flow_mapping(value) if isinstance(value, Mapping) else _scalar(value)
         parts.append(f"{key}: {text}")
     return f"{{{', '.join(parts)}}}"
+
+
+def _scalar(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def quoted(text: str) -> str:
