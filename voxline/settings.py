@@ -35,7 +35,13 @@ class Settings(pydantic.BaseModel):
     ALWAYS_IN_KEY: ClassVar[Sequence[str]] = ()
     """Attributes of the class that are part of every key."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        defer_build=True,  # a command needs half of the models
+    )
 
     @classmethod
     def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     # Errors that the user can mend end in a line; any other is a bug, and keeps its traceback.
     try:
-        app(words, prog_name="voxline")
+        app(words, prog_name="voxline", obj=arguments is None)
     except VoxlineError as error:
         _fail(str(error), error.exit_status)
     except ModuleNotFoundError as error:
@@ -110,6 +110,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command(epilog=EXIT_STATUS)
 def run(
+    context: typer.Context,
     pipeline: Pipeline,
     config: Config,
     set_: Assignments = None,
@@ -155,7 +156,9 @@ def run(
             screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8")) if as_json else sys.stdout
             if as_json:  # what else is printed does not belong to the document
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-            record, failure = run_pipeline(run_config, folder, Console(screen), until=until, force=force or [])
+            record, failure = run_pipeline(
+                run_config, folder, Console(screen), until=until, force=force or [], fork=bool(context.obj)
+            )
 
     if as_json:
         typer.echo((folder / "run.json").read_text(encoding="utf-8"), nl=False)

@@ -3,37 +3,165 @@
     python -m voxline.pipelines.local.graph_process REQUEST.json
 
 It is a separate process because kfp.local prints and logs on its own, because a run is then stopped by ending one
-process group, and because the `voxline` command need not import kfp.
+process group, and because the `voxline` command need not import kfp. The command forks itself for it: that costs
+nothing, where another Python imports Voxline again.
 """
 
 import atexit
 import builtins
 import contextlib
 import importlib
-import importlib.util
+import locale
 import logging
 import os
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, Protocol
 
 from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
+from voxline.store.store_locks import reset_snapshot
 
 _SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures")
 """Imported once, before the first fork."""
+_NOT_FORKED = ("ssl", "grpc", "tensorflow", "torch")
+"""Modules with connections and threads, which no fork of a process has whole."""
 _PYTHON = sys.executable
 _PRINT = print
 """Python's own, which kfp replaces while a task runs."""
+
+
+class GraphProcess(Protocol):
+    """What the runner uses of `subprocess.Popen`.
+
+    Attributes:
+      stdin: the process ends when this end of its standard input closes.
+      stdout: what it prints, with what its steps print.
+    """
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[str] | None: ...
+    @property
+    def stdout(self) -> IO[str] | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def start_graph(request: Path, environment: Mapping[str, str], *, fork: bool) -> GraphProcess:
+    """Starts the process of a graph, in its own process group.
+
+    Args:
+      fork: this process is the command's own, so that a fork of it may take its place; it does where it is whole.
+    """
+    utf8 = locale.getencoding().lower().replace("-", "") == "utf8"  # kfp writes files in the process's encoding
+    whole = threading.active_count() == 1 and sys.modules.keys().isdisjoint(_NOT_FORKED)
+    if fork and utf8 and whole:
+        return _Fork(request, environment)
+    return subprocess.Popen(  # noqa: S603 - this Python, our module
+        [sys.executable, "-m", __name__, str(request)],
+        stdin=subprocess.PIPE,  # held open; the process ends when it closes
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=dict(environment),
+        start_new_session=True,
+    )
+
+
+class _Fork:
+    """A fork of this process that runs a graph; see `GraphProcess`."""
+
+    def __init__(self, request: Path, environment: Mapping[str, str]) -> None:
+        standard_input, held_open = os.pipe()
+        printed, output = os.pipe()
+
+        # What is buffered would be written twice.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_forked(request, environment, standard_input, output)
+        os.close(standard_input)
+        os.close(output)
+        self.stdin = os.fdopen(held_open, "w", encoding="utf-8")
+        self.stdout = os.fdopen(printed, encoding="utf-8", errors="replace")
+        self._status: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status; negative: the signal that ended it.
+
+        Raises:
+          subprocess.TimeoutExpired: it still runs after so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._status is None:
+            process, status = os.waitpid(self.pid, os.WNOHANG if deadline else 0)
+            if process:
+                self._status = os.waitstatus_to_exitcode(status)
+            elif deadline and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("the graph", timeout or 0)
+            else:
+                time.sleep(0.02)
+        return self._status
+
+
+def _run_forked(request: Path, environment: Mapping[str, str], standard_input: int, output: int) -> NoReturn:
+    """Runs a graph in a forked process, as if Python had just started, and ends it."""
+    status = 1
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # SIGHUP under nohup stays ignored
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+        # Locks and open ends of the parent are not this process's.
+        os.dup2(standard_input, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+            if descriptor > 2:
+                with contextlib.suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+        for name, descriptor in (("stdout", 1), ("stderr", 2)):
+            setattr(sys, name, os.fdopen(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False))
+
+        # A worker process that imports the main module again finds this one, which starts nothing then. A folder
+        # `components` in the current folder must not be imported.
+        sys.modules["__main__"] = sys.modules[__name__]
+        sys.argv = [__name__, str(request)]
+        if not sys.flags.safe_path and sys.path[:1] in ([""], [str(Path.cwd())]):
+            del sys.path[0]
+        os.environ.clear()
+        os.environ.update(environment)
+        tempfile.tempdir = None  # TMPDIR is another one
+        reset_snapshot()
+
+        main(str(request))
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def main(request_file: str) -> None:
@@ -45,7 +173,7 @@ def main(request_file: str) -> None:
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
     _install_python3_shim(root)
-    _hide_docker_folder()
+    _hide_docker()
 
     # Every step names its image; here the images' Python packages are installed already.
     warnings.filterwarnings("ignore", message="You may be attemping to run a task that uses custom")
@@ -117,6 +245,7 @@ def _execute(source: str, arguments: list[str], variables: dict[str, str], outpu
         logging.getLogger().handlers.clear()
         sys.executable = _PYTHON
         os.environ.update(variables, _KFP_RUNTIME="true")
+        reset_snapshot()  # a step reads its inputs from here on
 
         # The function of a component is read from a file.
         module = Path(tempfile.mkdtemp()) / "ephemeral_component.py"
@@ -178,12 +307,13 @@ def _install_python3_shim(root: Path) -> None:
     sys.executable = "python3"
 
 
-def _hide_docker_folder() -> None:
-    """Keeps kfp from importing the project's folder `docker/` as the Docker SDK if the SDK is not installed."""
-    spec = importlib.util.find_spec("docker")
-    if spec is not None and spec.origin is None:
-        modules: dict[str, Any] = sys.modules
-        modules["docker"] = None  # makes the import fail, as kfp expects
+def _hide_docker() -> None:
+    """Keeps kfp from importing the Docker SDK, or the project's folder `docker/` in its place: no step runs in Docker.
+
+    It expects that the import may fail. The SDK takes a tenth of a second.
+    """
+    modules: dict[str, Any] = sys.modules
+    modules["docker"] = None
 
 
 @contextlib.contextmanager

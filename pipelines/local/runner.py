@@ -18,7 +18,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -35,6 +34,7 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.console import Console, remove_colors, strip_colors
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
+from voxline.pipelines.local.graph_process import GraphProcess, start_graph
 from voxline.pipelines.local.run_record import (
     CONFIG_FILE,
     RUN_FILE,
@@ -74,13 +74,20 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def run_pipeline(
-    config: RunConfig, run_dir: Path, console: Console, *, until: str = "", force: Collection[str] = ()
+    config: RunConfig,
+    run_dir: Path,
+    console: Console,
+    *,
+    until: str = "",
+    force: Collection[str] = (),
+    fork: bool = False,
 ) -> tuple[RunRecord, Failure | None]:
     """Runs the steps. The record is written in every case in which one was started.
 
     Args:
       until: the last step; empty: the graph's.
       force: steps that are done again although they were done before.
+      fork: this process is the command's own: a fork of it may run the graph, which saves the start of another Python.
 
     Raises:
       SettingsError: the config cannot be run on this machine, the corpus does not exist, or a step is unknown.
@@ -105,7 +112,7 @@ def run_pipeline(
             announce_start(record.identity, config.notify)
 
         try:
-            failure = _run_graph(config, run_dir, record, console, steps, force, hurry)
+            failure = _run_graph(config, run_dir, record, console, steps, force, hurry, fork)
             record.status = "failed" if failure else "succeeded"
             if failure:
                 record.reason = failure.message
@@ -239,6 +246,7 @@ def _run_graph(
     steps: list[str],
     force: Collection[str],
     hurry: threading.Event,
+    fork: bool,
 ) -> Failure | None:
     """Starts the graph's process, and reads its output until it ends. Returns why a step failed."""
     printed: list[str] = []  # by the step that runs
@@ -246,7 +254,7 @@ def _run_graph(
 
     with (
         open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
-        _graph_process(config, run_dir, record.until or "", force) as process,
+        _graph_process(config, run_dir, record.until or "", force, fork) as process,
         _ended_gently(process, log, console, hurry),
     ):
         for line in _lines(process):
@@ -285,9 +293,7 @@ def _run_graph(
 
 
 @contextlib.contextmanager
-def _ended_gently(
-    process: subprocess.Popen[str], log: TextIO, console: Console, hurry: threading.Event
-) -> Iterator[None]:
+def _ended_gently(process: GraphProcess, log: TextIO, console: Console, hurry: threading.Event) -> Iterator[None]:
     """Lets the graph's processes end by SIGTERM if a signal stops the block: a training saves its checkpoint first.
 
     Args:
@@ -316,15 +322,15 @@ def _ended_gently(
         raise
 
 
-def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+def _lines(process: GraphProcess) -> Iterator[str]:
     # No generator: one that a signal ends would close the pipe, which is read on.
     return iter(process.stdout.readline, "") if process.stdout else iter(())
 
 
 @contextlib.contextmanager
 def _graph_process(
-    config: RunConfig, run_dir: Path, until: str, force: Collection[str]
-) -> Iterator[subprocess.Popen[str]]:
+    config: RunConfig, run_dir: Path, until: str, force: Collection[str], fork: bool
+) -> Iterator[GraphProcess]:
     """The process that runs the graph, in its own process group, which is ended with the block."""
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)
@@ -345,17 +351,7 @@ def _graph_process(
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
 
-    process = subprocess.Popen(  # noqa: S603 - this Python, our module
-        [sys.executable, "-m", "voxline.pipelines.local.graph_process", str(request)],
-        stdin=subprocess.PIPE,  # held open; the process ends when it closes
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    )
+    process = start_graph(request, environment, fork=fork)
 
     # The group is ended first: it may still write to the scratch folder.
     try:
@@ -368,7 +364,7 @@ def _graph_process(
             _close(pipe)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: GraphProcess) -> None:
     """Ends the process group with SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -43,11 +43,13 @@ def processes_of(house: House) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
+            # That of a fork is the command's, so its folder tells it too.
             line = (process / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ")
+            inside = (process / "cwd").readlink() == house.folder
             running = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
         except OSError:
             continue
-        if str(house.run_dir) in line and running:
+        if (inside or str(house.run_dir) in line) and running:
             found.append(line)
     return found
 
@@ -397,6 +399,35 @@ def test_a_run_that_is_interrupted_while_it_trains_saves_a_checkpoint(house: Hou
     assert (step["name"], step["status"]) == ("train", "interrupted")
     checkpoints = [path.name for path in house.run_dir.glob("store/train/*/checkpoints/step-*")]
     assert f"step-{int(stopped[1].replace(',', '')):08d}" in checkpoints
+
+
+HEAVY = {
+    "apache_beam", "docker.api", "grpc", "keras", "kfp.client", "kubernetes", "librosa", "numba", "onnxruntime",
+    "pandas", "pyarrow", "requests", "scipy", "sklearn", "soundfile", "ssl", "tensorflow", "tensorflow_data_validation",
+}  # fmt: skip
+
+
+def test_a_night_in_which_nothing_changed_imports_little_and_once(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processor time is mostly imports, and unlike seconds they are the same on a busy machine."""
+    house = runs["house"]
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    status, seen = house.run(
+        "--run-dir=night", "--set=store=runs/tiny/store", "--set=registry=runs/tiny/registry",
+        "--set=push.smoke_test=false", "--set=push.limits.wer=10", "--set=forecast.skip_below=0.2",
+    )  # fmt: skip
+    night = read_json(house.folder / "night" / "run.json")
+    assert (status, night["reason"]) == (0, "Not pushed: already in service as version 1"), seen
+    assert [step["name"] for step in night["steps"] if not step["reused"]] == ["forecast", "push"]
+
+    # Of the command, the graph and all steps: each prints a line for each module.
+    log = (house.folder / "night" / "run.log").read_text(encoding="utf-8").splitlines()
+    imported = [line.rpartition("|")[2].strip() for line in [*seen, *log] if "import time:" in line]
+    assert {"voxline.pipelines.local.runner", "kfp.local", "voxline.components.push.step"} <= set(imported)
+    loaded = {name for name in imported if any(f"{name}.".startswith(f"{heavy}.") for heavy in HEAVY)}
+    assert not loaded
+    assert imported.count("voxline.settings") == 1, "a second Python imported Voxline again"
 
 
 def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
