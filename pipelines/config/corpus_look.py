@@ -4,10 +4,7 @@ Every recording that is counted is opened, and goes through the staging table of
 the run will give it, and a line that ingest would reject is a reject here.
 """
 
-import contextlib
 import dataclasses
-import io
-import itertools
 import os
 import random
 import tempfile
@@ -17,21 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxline.components.ingest.audio_probe import ProbeResult
-from voxline.components.ingest.corpora import format_names, load_format
-from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError
+from voxline.components.ingest.corpora import format_names
+from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
-from voxline.errors import SettingsError, VoxlineError
+from voxline.errors import SettingsError
+from voxline.pipelines.config.format_attempts import FormatAttempt, nearest_miss, try_format
 from voxline.rejects import BadAudioError, Reason, Reject
 from voxline.store.scratch import scratch_root
 
-ENTRIES_READ = 5_000
-"""Utterances looked at; of a larger corpus, the first ones."""
 OPENING_SECONDS = 30.0
 """Seconds after which no more recordings are opened: on a slow disk, or where each one must be decoded."""
-FROM_FILE_NAMES = "fsdd"
-"""The format without transcripts, which any other one is preferred to."""
+FEW_USABLE = 0.1
+"""Usable lines for each faulty one, below which a folder is not of a format that reads some of it."""
 ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
 UNPACKED_BYTES = 1_000_000_000
 """Archives of more bytes in all are not unpacked."""
@@ -47,31 +43,6 @@ FAULTS = {
     Reason.INVALIDATED: "recordings that the corpus calls invalid",
 }
 """Reasons of rejects in words; another one is called by its code."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FormatAttempt:
-    """The lines of a folder as one format reads them.
-
-    Attributes:
-      entries: those whose recording is in the folder.
-      missing: those whose recording is not, or cannot be used.
-      rejects: lines that the format cannot read.
-      complete: False if there are more than `ENTRIES_READ`.
-      fault: the message with which the format gave up; empty if it did not.
-    """
-
-    format: str
-    entries: list[CorpusEntry]
-    missing: list[Reject]
-    rejects: list[Reject]
-    complete: bool
-    fault: str = ""
-
-    @property
-    def rank(self) -> tuple[bool, int, bool]:
-        bad = len(self.missing) + len(self.rejects)
-        return bool(self.entries), len(self.entries) - bad, self.format != FROM_FILE_NAMES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,35 +113,15 @@ def look_at_corpus(folder: Path) -> CorpusLook:
         corpus = Corpus(folder, exclude=scratch if small else None)
 
         # Every format tries the folder: files of one may look like those of another, and only the counts tell.
-        attempts = [_attempt(format, corpus) for format in format_names()]
+        attempts = [try_format(format, corpus) for format in format_names()]
         best = max(attempts, key=lambda attempt: attempt.rank)  # the first of equal ones, in the order of the formats
-        if not best.entries:
-            raise _nothing_read(folder, corpus)
+        bad = len(best.missing) + len(best.rejects)
+        if len(best.entries) < FEW_USABLE * bad or not best.entries:
+            raise _nothing_read(folder, corpus, attempts)
         return _open_recordings(corpus, best)
 
 
-def _attempt(format: str, corpus: Corpus) -> FormatAttempt:
-    attempt = FormatAttempt(format, [], [], [], complete=True)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
-            lines = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
-    except (VoxlineError, OSError, ValueError) as error:
-        return dataclasses.replace(attempt, fault=str(error))
-
-    for line in lines:
-        if isinstance(line, Reject):
-            attempt.rejects.append(line)
-            continue
-        try:
-            corpus.locate(line.audio, line.relative_to)
-        except UnusableEntryError as error:
-            attempt.missing.append(Reject(line.id or line.audio, error.reason, f"{line.source}: {error.detail}"))
-        else:
-            attempt.entries.append(line)
-    return dataclasses.replace(attempt, complete=len(lines) <= ENTRIES_READ)
-
-
-def _nothing_read(folder: Path, corpus: Corpus) -> SettingsError:
+def _nothing_read(folder: Path, corpus: Corpus, attempts: Sequence[FormatAttempt]) -> SettingsError:
     if archive := next(corpus.find(*ARCHIVES), None):
         return SettingsError(
             f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
@@ -179,10 +130,16 @@ def _nothing_read(folder: Path, corpus: Corpus) -> SettingsError:
         )
 
     audio = sum(1 for _ in corpus.find_audio())
-    return SettingsError(
-        f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
-        'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
+    manifest = (
+        'write a manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
     )
+    if miss := nearest_miss(corpus, attempts):
+        return SettingsError(
+            f"{folder}: {audio:,} recordings, and no format finds their transcripts. The closest is {miss.format}: "
+            f"{miss.detail}. Mend that, or {manifest}"
+        )
+    formats = ", ".join(format_names())
+    return SettingsError(f"{folder}: {audio:,} recordings, and no format of {formats} finds a transcript; {manifest}")
 
 
 def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:

@@ -1,0 +1,145 @@
+"""A folder that is almost a layout: the error names the layout, and what is missing."""
+
+import re
+import wave
+from pathlib import Path
+
+import pytest
+
+from voxline.errors import SettingsError
+from voxline.pipelines.config.corpus_look import look_at_corpus
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Writes texts by path; a recording where the name is one's."""
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".wav":
+            with wave.open(str(file), "wb") as out:
+                out.setnchannels(1)
+                out.setsampwidth(2)
+                out.setframerate(8_000)
+                out.writeframes(bytes(8_000))
+        else:
+            file.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "closest"),
+    [
+        (
+            {"metadata.csv": "a|Good|morning|extra\n", "wavs/a.wav": ""},
+            "ljspeech: none of 1 lines can be read, such as metadata.csv:1: 4 fields in "
+            "'a|Good|morning|extra'; accepted: id|text|normalized text",
+        ),
+        (
+            {"list.txt": "a|Good|good\n", "wavs/a.wav": ""},
+            "ljspeech: list.txt has its fields, separated by |, and not its name: metadata.csv is read",
+        ),
+        (
+            {"metadata.csv": "a|Good|good\n", "audio/a.wav": ""},
+            "ljspeech: 1 transcripts and none of their recordings, such as metadata.csv:1: wavs/a.wav is not in the "
+            "corpus CORPUS; the recording of that name is audio/a.wav",
+        ),
+        (
+            {"cv/en/train.tsv": "client_id\tpath\tsentence\nx\ta.wav\tGood\n", "cv/en/clips/a.wav": ""},
+            "common_voice: cv/en/train.tsv is there, and cv/en/validated.tsv is missing",
+        ),
+        (
+            {"validated.tsv": "client\tpath\tsentence\nx\ta.wav\tGood\n", "clips/a.wav": ""},
+            "common_voice: validated.tsv has no column client_id; its columns are client, path, sentence",
+        ),
+        (
+            {"data/train/wav.scp": "a a.wav\n", "data/train/utt2spk": "a ann\n", "a.wav": ""},
+            "kaldi: data/train/wav.scp is there, and data/train/text is missing",
+        ),
+        (
+            {"data/train/text": "a GOOD\n", "a.wav": ""},
+            "kaldi: data/train/text is there, and data/train/wav.scp is missing",
+        ),
+        (
+            {"train.jsonl": '{"audio_filepath": "a.wav", "label": "good"}\n', "a.wav": ""},
+            "manifest: train.jsonl:1 has the keys audio_filepath, label, and none names the text (text, transcript, "
+            "transcription, sentence, …; corpus.columns.text says which does)",
+        ),
+        (
+            {"train.json": '{"audio_filepath": "a.wav", "text": "good"}\n', "a.wav": ""},
+            "manifest: train.json has its lines, and not its name: *.jsonl and *manifest*.json are read",
+        ),
+        (
+            {"manifest.json": '[{"audio_filepath": "a.wav", "text": "good"}]', "a.wav": ""},
+            "manifest: manifest.json is a list in JSON; a mapping in each line is accepted",
+        ),
+        (
+            {"train.csv": "file,words\na.wav,good\n", "a.wav": ""},
+            "csv: train.csv: none names the text (text, transcript, transcription, sentence, …; corpus.columns.text "
+            "says which does); its columns are file, words",
+        ),
+        (
+            {"train.csv": "a.wav,good\nb.wav,bad\n", "a.wav": ""},
+            "csv: train.csv: its first row is a.wav, good; the names of the columns are needed above it",
+        ),
+        (
+            {"train.csv": "path;text\na.wav;good\n", "a.wav": ""},
+            "csv: train.csv is separated by semicolons; commas are accepted, or tabs in a .tsv",
+        ),
+        (
+            {"train.csv": 'path,text\na.wav,"good\n', "a.wav": ""},
+            r"csv: CORPUS/train.csv: after row 1: unexpected end of data; is a quotation mark not closed?",
+        ),
+        (
+            {"1988/24833/1988-24833.txt": "1988-24833-0000 THE CATS\n", "1988/24833/1988-24833-0000.wav": ""},
+            "librispeech: 1988/24833/1988-24833.txt has its lines, and not its name: "
+            "1988/24833/1988-24833.trans.txt is read",
+        ),
+        (
+            {"1.wav": "", "1.txt": "good morning\n", "2.wav": "", "2.txt": "good night\n"},
+            "webdataset: 2 recordings have a text beside them, such as 1.wav and 1.txt; it reads such pairs "
+            "from archives",
+        ),
+        (
+            {"supervisions.jsonl": '{"id": "a", "recording_id": "a", "text": "good"}\n', "a.wav": ""},
+            "lhotse: supervisions.jsonl is there, and cuts are missing",
+        ),
+        (
+            {"data/A1_0.wav": "", "data/A1_0.wav.trn": "绿 是\n"},
+            "thchs30: none of 1 lines can be read, such as data/A1_0.wav.trn: 1 lines; accepted: hanzi, "
+            "pinyin and phones",
+        ),
+    ],
+)
+def test_the_closest_layout_is_named_with_what_it_lacks(tmp_path: Path, files: dict[str, str], closest: str) -> None:
+    corpus = write(tmp_path / "corpus", files)
+    with pytest.raises(SettingsError) as error:
+        look_at_corpus(corpus)
+    assert f"The closest is {closest.replace('CORPUS', str(corpus))}" in str(error.value)
+    assert "Mend that, or write a manifest.jsonl" in str(error.value)
+
+
+def test_a_pair_of_text_and_recording_is_read_from_the_archive_that_the_error_asks_for(tmp_path: Path) -> None:
+    """As the error says: `tar -cf train.tar *`."""
+    import tarfile
+
+    folder = write(tmp_path / "c", {"1.wav": "", "1.txt": "good morning\n", "2.wav": "", "2.txt": "good night\n"})
+    with tarfile.open(tmp_path / "tars.tar", "w") as tar:
+        for file in sorted(folder.iterdir()):
+            tar.add(file, file.name)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "tars.tar").rename(tmp_path / "d" / "train.tar")
+    look = look_at_corpus(tmp_path / "d")
+    assert (look.format, sorted(look.texts)) == ("webdataset", ["good morning", "good night"])
+
+
+def test_a_folder_of_which_a_format_reads_next_to_nothing_is_not_of_it(tmp_path: Path) -> None:
+    lines = ["a|Good|good", *(f"x{number}|no third field" for number in range(40))]
+    corpus = write(tmp_path / "c", {"metadata.csv": "\n".join(lines), "wavs/a.wav": ""})
+    with pytest.raises(SettingsError, match=re.escape("metadata.csv:2: 2 fields in 'x0|no third field'")):
+        look_at_corpus(corpus)
+
+
+def test_a_folder_of_no_layout_is_answered_with_all_formats(tmp_path: Path) -> None:
+    write(tmp_path, {"a.wav": "", "readme.md": "recordings"})
+    with pytest.raises(SettingsError, match=r"1 recordings, and no format of librispeech, .* finds a transcript"):
+        look_at_corpus(tmp_path)
