@@ -16,7 +16,7 @@ from typing import Any
 from voxline.errors import VoxlineError
 from voxline.forecast.run_forecast import with_anomalies
 from voxline.notify.deliver import announce_end, announce_start
-from voxline.notify.event import PublishedModel, RunEvent, RunIdentity, StepRecord
+from voxline.notify.event import Erasure, PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
 from voxline.progress import print_status
 from voxline.store.layout import RUN_STEPS
@@ -84,7 +84,7 @@ def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[
         record.seconds = time.time() - start
         records.add(record, start)
         registry = str(arguments.get("registry", "")) if step == "push" else ""
-        records.announce(settings, "failed", str(error) or type(error).__name__, record, start, registry)
+        records.announce(settings, "failed", str(error) or type(error).__name__, record, start, published_in=registry)
         raise
 
     # An input artifact carries the metadata of the step that wrote it, so only this step's own count.
@@ -98,7 +98,7 @@ def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[
 
     # A forecast that skips the training ends the run: the condition after it starts no step.
     if step == run.steps[-1] or record.counts.get("skipped"):
-        records.announce(settings, "succeeded", "", record, start)
+        records.announce(settings, "succeeded", "", record, start, registry=str(arguments.get("registry", "")))
 
 
 class _Records:
@@ -122,13 +122,22 @@ class _Records:
             print_status(f"notify: this step will be missing from what is sent about the run: {error}")
 
     def announce(
-        self, settings: NotifySettings, status: str, reason: str, last: StepRecord, start: float, registry: str = ""
+        self,
+        settings: NotifySettings,
+        status: str,
+        reason: str,
+        last: StepRecord,
+        start: float,
+        *,
+        registry: str = "",
+        published_in: str = "",
     ) -> None:
         """Sends the outcome of the run.
 
         Args:
           last: the step that ends the run, whose record may not have been written.
-          registry: in which a push that failed may have published the model.
+          registry: of the model, which says what is in production.
+          published_in: the registry in which a push that failed may have published the model.
         """
 
         def event() -> RunEvent:
@@ -145,9 +154,10 @@ class _Records:
                     links[self._run.links[step_record.name]] = step_record.outputs["report"]
 
             # The reason of a failure must say that the model is in service all the same.
-            published = PublishedModel.find(registry, self._run.model, steps.get("evaluate"), began)
+            published = PublishedModel.find(published_in, self._run.model, steps.get("evaluate"), began)
             explained = published.explain(reason) if published else reason
             run_event = RunEvent.of(self.identity(began), ordered, status, explained, links, published)
+            run_event = run_event.with_erasure(Erasure.find(registry, self._run.model))
             return with_anomalies(run_event, settings.history) if settings.history else run_event
 
         announce_end(event, settings)

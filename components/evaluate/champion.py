@@ -9,7 +9,8 @@ from typing import Any, Literal
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_info, require_family
 from voxline.metrics.evaluation import Evaluation, RegisteredModel, Values
-from voxline.registry.anchor import current_anchor, erased_in, last_without_erased
+from voxline.registry.anchor import current_anchor
+from voxline.registry.erasures import erased_in, reference_after_erasure
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.store.versioned_json import to_json_values
 
@@ -105,10 +106,8 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
 
 
 def _best_or_clean(registry: Registry, in_service: int) -> int | None:
-    """The anchor; after an erasure the version that did not know the speaker, which a clean model is judged by."""
-    if erased_in(registry, in_service) and (clean := last_without_erased(registry)) is not None:
-        return clean
-    return current_anchor(registry)
+    """The anchor; after an erasure the version that a model without the speaker is judged by."""
+    return reference_after_erasure(registry) if erased_in(registry, in_service) else current_anchor(registry)
 
 
 def stored_results(

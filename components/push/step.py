@@ -35,12 +35,19 @@ from voxline.metrics.evaluation import (
     Evaluation,
 )
 from voxline.progress import print_status
-from voxline.registry.anchor import best_version, erased_in, last_without_erased
+from voxline.registry.anchor import best_version, named_anchor
+from voxline.registry.erasures import (
+    best_after_erasure,
+    doubt_of,
+    erased_in,
+    erasure_warning,
+    reference_after_erasure,
+)
 from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
 from voxline.registry.looks import count_look
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
-from voxline.registry.training_data import TRAINED_ON, erased_utterances
+from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import local_path
 from voxline.store.files import explain_disk_errors, write_json, write_text
 from voxline.store.hashing import hash_value
@@ -51,6 +58,7 @@ from voxline.store.versioned_json import to_json_values
 VERDICT = "verdict.json"
 SUMMARY = "summary.md"
 STALE = "evaluate the model again, and push then"
+AFTER_ERASURE = "after an erasure"
 
 
 @local_inputs("model", "evaluation", without=TRAINING_FOLDERS)
@@ -134,13 +142,17 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
             return publication.record(verdict)
         in_service = models.in_service()
         champion = _find_champion(measured, models, in_service)
-        replaces_erased = champion is not None and _is_clean_successor(models, champion.version, source)
-        if champion is not None and not replaces_erased:
-            champion = _counted(measured, models, champion)
+        doubt = doubt_of(source, models) if champion is not None and erased_in(models, champion.version) else None
+        replaces_erased = doubt == ""
+        if champion is not None:
+            champion = _counted(measured, models, champion, after_erasure=replaces_erased)
         anchor = _find_anchor(measured, champion, settings)
         if champion is not None and replaces_erased:
             checks += _compare_after_erasure(measured, models, champion, anchor, settings)
         else:
+            if doubt:
+                detail = f"this model may know an erased speaker too, and is judged as any other: {doubt}"
+                checks.append(GateCheck(AFTER_ERASURE, None, detail))
             checks += _compare_with_service(measured, models, in_service, champion, settings)
             checks += _compare_with_anchor(measured, models, champion, anchor, settings)
         rolled_back = models.history().rolled_back.get(measured.digest)
@@ -152,11 +164,11 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
             reasons += gate.blame_drafts(measured, checks)
-            reasons = [*_erased_in_service(models), *reasons]
+            reasons = [*_erased_in_service(models), *([f"{AFTER_ERASURE}: {doubt}"] if doubt else []), *reasons]
             return publication.record(Verdict(False, None, None, in_service, reasons, checks))
 
-        # A version that knows an erased speaker is no measure for those that follow.
-        successors = None if replaces_erased else _anchor_of_successors(measured, models, champion, anchor, settings)
+        best = best_after_erasure(models) if replaces_erased else best_version(models)
+        successors = _anchor_of_successors(measured, models, best, champion, anchor, settings)
         details = {"metrics": measured.values(), "anchor": successors, "alias": settings.promote}
 
         # When `publishing` ends and moves the alias, the version is complete, and the store has verdict and report.
@@ -183,61 +195,62 @@ def _already_there(models: Registry, digest: str, settings: PushSettings) -> Ver
     return None
 
 
-def _counted(measured: Evaluation, models: Registry, champion: Opponent) -> Opponent:
+def _counted(measured: Evaluation, models: Registry, champion: Opponent, *, after_erasure: bool) -> Opponent:
     """The model in service, with the number of this comparison.
 
     A model that has failed a limit counts too. Limits are measured on the same recordings: were those that fail them
     free, only models with luck would count, and each of them as the first.
     """
     service = models.event(champion.version).digest
-    look = count_look(models, service, measured.digest, measured.test_fingerprint)
+    look = count_look(models, service, measured.digest, measured.test_fingerprint, after_erasure=after_erasure)
     return dataclasses.replace(champion, look=look)
-
-
-def _is_clean_successor(models: Registry, in_service: int, source: Path) -> bool:
-    """Returns whether a model knows no erased speaker, in contrast to the one that it would replace."""
-    if not erased_in(models, in_service):
-        return False
-    file = source / TRAINED_ON
-    return erased_utterances(file.read_bytes() if file.is_file() else None, str(file)) == 0
 
 
 def _compare_after_erasure(
     measured: Evaluation, models: Registry, champion: Opponent, anchor: Opponent | None, settings: PushSettings
 ) -> list[GateCheck]:
-    """Compares a model with the last version that did not know the erased speaker; without one, with what it replaces.
+    """Compares a model with `reference_after_erasure`, whatever the one in service has learned from the speaker."""
+    by_config = measured.info.settings.get("anchor", "best")
+    chosen = by_config != "best" or named_anchor(models) is not None
+    reference = champion.version
+    if by_config != "none":
+        reference = int(by_config) if by_config != "best" else reference_after_erasure(models) or reference
+    digest = models.event(reference).digest  # a rollback may have put the same model into service
+    measured_ones = (other for other in (anchor, champion) if other)
+    opponent = next((other for other in measured_ones if models.event(other.version).digest == digest), None)
 
-    What knows an erased speaker has to go, so the burden of proof is turned: the measured difference decides.
-    """
-    reference = champion
-    if anchor is not None and erased_in(models, anchor.version) == 0:
-        role = f"version {anchor.version}, which did not know the erased speaker"
-        reference = dataclasses.replace(anchor, role=role)
+    count = erased_in(models, champion.version) or 0
+    told = f"version {champion.version} was trained on {count:,} utterances of a speaker who was erased since"
+    if opponent is None:
+        detail = f"{told}; version {reference}, by which a model without them is judged, was not measured; {STALE}"
+        return [GateCheck(AFTER_ERASURE, False, detail)]
+
+    # What a person chose is said: it may know the speaker, or be worse than another one.
+    knows = erased_in(models, opponent.version) != 0
+    if chosen:
+        why = "the anchor that a person chose" + (", though it may know the speaker" if knows else "")
+    elif knows:
+        why = "the best one until now, since none is known that did not know the speaker"
+    else:
+        why = "the best one that did not know the speaker"
     detail = (
-        f"version {champion.version} was trained on {erased_in(models, champion.version):,} utterances that were "
-        "erased since; a model without them replaces it if no metric was measured worse than in version "
-        f"{reference.version} by more than the margin"
+        f"{told}; a model without them replaces it if it is no worse than version {opponent.version}, {why}: as "
+        "measured by no more than the margin, and with confidence by no more than "
+        f"{gate.ERASURE_MARGINS:g} times the margin"
     )
-    checks = [GateCheck("after an erasure", None, detail)]
-    return checks + gate.check_as_measured(measured, reference, settings)
+    role = f"version {opponent.version}, {AFTER_ERASURE}"
+    opponent = dataclasses.replace(opponent, role=role, look=champion.look)
+    return [
+        GateCheck(AFTER_ERASURE, None, detail),
+        *gate.check_after_erasure(measured, opponent, settings),
+    ]
 
 
 def _erased_in_service(models: Registry) -> list[str]:
     """Says that the version in production knows an erased speaker, and what to do; [] if it does not."""
-    in_service = models.in_service()
-    if in_service is None or not (count := erased_in(models, in_service)):
+    warning = erasure_warning(models)
+    if not warning:
         return []
-
-    # The quickest remedy is a version that never knew them.
-    clean = last_without_erased(models)
-    root, _, name = models.uri.rpartition("/")
-    remedy = "train again without the speaker"
-    if clean is not None:
-        remedy += f", or go back to version {clean} (voxline models rollback {name} --to {clean} --registry {root})"
-    warning = (
-        f"version {in_service}, still in production, was trained on {count:,} utterances of a speaker who was erased "
-        f"since; {remedy}"
-    )
     print_status(f"push: warning: {warning}")
     return [warning]
 
@@ -312,16 +325,23 @@ def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: Push
 
 
 def _anchor_of_successors(
-    measured: Evaluation, models: Registry, champion: Opponent | None, anchor: Opponent | None, settings: PushSettings
+    measured: Evaluation,
+    models: Registry,
+    best: int | None,
+    champion: Opponent | None,
+    anchor: Opponent | None,
+    settings: PushSettings,
 ) -> int | None:
-    """The best of this version and those before: this one (None) if it is at least as good as the best so far."""
+    """The best of this version and those before: this one (None) if it is at least as good as the best so far.
+
+    An erasure does not start again: each model after one would be a margin worse than the one after the last.
+    """
     in_service = models.in_service()
     if in_service is None:
         return None
     if models.event(in_service).digest == measured.digest:  # its damaged files are replaced
         return models.event(in_service).anchor
 
-    best = best_version(models)
     opponents = [opponent for opponent in (champion, anchor) if opponent is not None]
     rival = next((opponent for opponent in opponents if opponent.version == best), None)
     if rival is None:  # a person named another one, so the best was not measured on these utterances

@@ -43,9 +43,12 @@ from voxline.store.files import USER_FIXABLE_ERRNOS, use_private_umask
 if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
+NEEDS_A_PERSON = 3
+"""Exit status of a run that is done, after which what is in production must not stay there."""
 EXIT_STATUS = (
     "Exit status: 0 done (a worse model that is not pushed included); 1 the work failed; 2 the command or the config "
-    "is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal."
+    "is wrong; 3 done, and the model in production knows a speaker who was erased; 75 a storage or a network failed, "
+    "the same command may succeed; 130 or 143 stopped by a signal."
 )
 
 app = CommandGroup(
@@ -172,6 +175,10 @@ def run(
             typer.echo(f"    {frame}", err=True)
         why = record.reason if record.published else failure.message
         _fail(f"{record.failed_step or 'the graph'} failed: {why}", failure.exit_status)
+
+    # A scheduler must notice that what had to go still serves, and tell it from a failure.
+    if record.erasure.warning and not until:
+        _fail(record.erasure.warning, NEEDS_A_PERSON)
 
 
 def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str], as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.notify.event import FigureAnomaly, PublishedModel, RunIdentity
+from voxline.notify.event import Erasure, FigureAnomaly, PublishedModel, RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
 from voxline.pipelines.config.locations import corpus_locations, corpus_uris
@@ -32,7 +32,8 @@ class RunRecord:
       pushed: whether this run put a new version into service, as the registry's journal says, also if push failed
         after that.
       reason: why the model was pushed or not, or why the run stopped.
-      warnings: of validate: the check and what it found.
+      warnings: of validate: the check and what it found; and that of `erasure`.
+      erasure: what the version in production knows of erased speakers after the run.
       anomalies: of `notify.event.FigureAnomaly`: figures that stand out from the runs before.
       model: location of the version that this run put into service.
       dataset: location of the dataset version with the corpus' content.
@@ -62,6 +63,7 @@ class RunRecord:
     report: str | None = None
     until: str | None = None
     published: PublishedModel | None = None
+    erasure: Erasure = dataclasses.field(default_factory=Erasure)
     previous: dict[str, Any] | None = None
 
     def metric(self, name: str) -> float | None:
@@ -102,6 +104,7 @@ class RunRecord:
                 "reason": self.reason,
                 "warnings": self.warnings,
                 "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
+                "erased_in_production": self.erasure.utterances,
                 "model": self.model,
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,

@@ -155,7 +155,7 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
     @functools.cache  # the history and the receivers get the same event, with one end of the run
     def event() -> RunEvent:
         outcome = RunEvent.of(record.identity, record.steps, record.status, record.reason, links, record.published)
-        return dataclasses.replace(outcome, anomalies=tuple(record.anomalies))
+        return dataclasses.replace(outcome, anomalies=tuple(record.anomalies)).with_erasure(record.erasure)
 
     # A history that `notify` names is written with the receivers below.
     root = config.history_root()

@@ -7,7 +7,7 @@ from typing import Any
 from voxline.errors import WorkError
 from voxline.forecast.run_forecast import describe_anomaly, with_anomalies
 from voxline.metrics.catalog import headline_metrics
-from voxline.notify.event import PublishedModel, RunEvent
+from voxline.notify.event import Erasure, PublishedModel, RunEvent
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.pipelines.steps import STEPS, writer_of
@@ -49,6 +49,11 @@ def finalize(record: RunRecord, history: str = "") -> None:
     opened = record.step("dataset")
     if opened and opened.status == "succeeded":
         record.dataset = opened.folder
+
+    # A run that ends before push says it too; the reason of a refusal begins with it.
+    record.erasure = Erasure.find(record.config.get("registry", ""), record.config.get("model", ""))
+    if record.erasure.warning and record.erasure.warning not in record.reason:
+        record.warnings.append(record.erasure.warning)
 
     # The forecast compares what was filled in above, and the pages show all of it.
     if history and record.status == "succeeded":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from voxline.components.push.gate import ERASURE_MARGINS
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.paired import (
     PairedCounts,
@@ -128,6 +129,41 @@ def test_an_equal_model_is_promoted_within_two_weeks_and_a_worse_one_is_not(word
     # In all nights together, not in each: so many looks do not add up.
     assert np.mean([promoted for promoted, _ in worse]) < 0.05
     assert np.mean([promoted for promoted, _ in barely]) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+
+
+@pytest.mark.parametrize(("words", "error_rate"), [(60, 0.02), (165, 0.02), (300, 0.1)])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_after_an_erasure_an_equal_model_follows_within_two_weeks_and_a_worse_one_does_not(
+    words: int, error_rate: float, share: float
+) -> None:
+    """Nights in a row at a share of the margin that `config init` writes: the gate's two conditions, drawn."""
+    random = np.random.default_rng(words)
+    margin = share * proposed_margin(words, error_rate, 0.95)
+    levels = [1 - look_confidence(0.95, night) for night in range(1, NIGHTS + 1)]
+    values: dict[tuple[int, int], float] = {}
+
+    def nights(excess: float) -> list[tuple[bool, bool]]:
+        """Of each night: whether a model was measured within the margin, and whether it was accepted."""
+        hard = random.beta(error_rate, 1 - error_rate, words)
+        reference = random.random(words) < hard
+        outcomes = []
+        for level in levels:
+            model = random.random(words) < hard + excess * (1 - hard) / (1 - error_rate)
+            counts = int((model & ~reference).sum()), int((reference & ~model).sum())
+            if counts not in values:
+                values[counts] = p_value(*counts, ERASURE_MARGINS * margin * words)
+            within = counts[0] - counts[1] <= margin * words
+            outcomes.append((within, within and values[counts] <= level))
+        return outcomes
+
+    # [runs, nights, 2]
+    equal = np.array([nights(0.0) for _ in range(200)])
+    worse = np.array([nights(2 * margin) for _ in range(200)])
+    assert equal[..., 1].any(1).mean() >= 0.8
+    assert worse[..., 1].mean() < 0.05
+    assert worse[..., 1].any(1).mean() < 0.05 + 2 * math.sqrt(0.05 * 0.95 / 200)
+    # The measured value alone would accept it sooner or later.
+    assert worse[..., 0].any(1).mean() > 0.15
 
 
 def test_looks_share_one_error_however_many_there_are() -> None:

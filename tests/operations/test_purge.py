@@ -28,8 +28,9 @@ from voxline.feedback.captures import CapturedClip, CaptureStore
 from voxline.metrics.evaluation import Evaluation
 from voxline.notify.history import FOLDER, read_runs
 from voxline.operations.purge.locations import PurgeScope
-from voxline.operations.purge.purge import RECORD_FILE, find_speaker, purge_speaker
+from voxline.operations.purge.purge import find_speaker, purge_speaker
 from voxline.pipelines.cli.main import app
+from voxline.registry.erasures import PURGES_FILE
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
@@ -136,7 +137,7 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
 
 def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope, note="asked by letter")
-    (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD_FILE).read_text().splitlines()]
+    (line,) = [json.loads(line) for line in (places.datasets[0] / PURGES_FILE).read_text().splitlines()]
     assert line["note"] == "asked by letter"
     assert (line["utterances"], line["rows"], line["models"]) == (6, 12, ["asr/1"])
     assert line["versions"] == ["three/1", "three/2"]
@@ -236,7 +237,7 @@ def test_a_purge_killed_anywhere_is_completed_by_the_next(made: Path, tmp_path: 
         assert versions.numbers() == [1, 2], steps
         for number in (1, 2):
             assert len(read_all(versions.path(number))) == COUNT * 2 // 3, steps
-        assert len((places.datasets[0] / RECORD_FILE).read_text().splitlines()) == 1, steps
+        assert len((places.datasets[0] / PURGES_FILE).read_text().splitlines()) == 1, steps
         assert not [path for path in folder.rglob(".*") if path.name.startswith((".purge", ".purged"))], steps
         shutil.rmtree(folder)
     assert steps > 30
@@ -361,7 +362,7 @@ def test_a_clip_that_waits_in_a_server_is_not_kept_where_it_is_all_there_is(plac
 def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:
     found = purge_speaker("nobody", places.scope)
     assert not found
-    assert not (places.datasets[0] / RECORD_FILE).exists()
+    assert not (places.datasets[0] / PURGES_FILE).exists()
 
 
 @pytest.mark.slow

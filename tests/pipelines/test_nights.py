@@ -10,6 +10,7 @@ import pytest
 from tests.command import voxline
 from voxline.pipelines.graphs import graph_of
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.store.files import read_json
 
 pytestmark = pytest.mark.slow
@@ -94,6 +95,18 @@ def test_one_command_leads_from_a_changed_corpus_to_a_promoted_model(kind: str, 
     assert third["by_name"]["extract"]["reused"]
     assert third["reason"] == "Nothing has changed since version 2 of speech"
     assert registry.versions() == [1, 2]
+
+    # After an erasure such a night is no success, though it judged nothing.
+    if kind == "generated":
+        service = registry.path(2) / TRAINED_ON
+        listed = service.read_bytes()
+        TrainingData("dataset", "rows", 3, []).write(service)
+        ended = voxline("run", "refresh", "--config", "night.yaml", cwd=tmp_path)
+        assert (ended.returncode, "Nothing has changed since version 2" in ended.stdout) == (3, True)
+        told = "voxline: version 2, still in production, was trained on 3 utterances of a speaker who was erased since"
+        assert told in ended.stderr
+        assert read_json(tmp_path / "runs" / "night" / "run.json")["erased_in_production"] == 3
+        service.write_bytes(listed)
 
     # A version whose training did not come to its end is trained on, though it is not new any more.
     if kind == "generated":

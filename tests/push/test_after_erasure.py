@@ -1,5 +1,6 @@
 """After an erasure, a model that never knew the speaker replaces the one that did; or it is said what still serves."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,11 @@ import pytest
 
 from tests.push.test_add_a_family import word_count, write_model
 from tests.push.test_anchor import Night, night, registry
-from voxline.registry.anchor import current_anchor
+from voxline.notify.event import Erasure, RunEvent, RunIdentity
+from voxline.notify.prometheus import samples
+from voxline.notify.settings import NotifySettings
+from voxline.registry.anchor import current_anchor, name_anchor
+from voxline.registry.erasures import PURGES_FILE, erased_in, salted_hash
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
@@ -22,18 +27,26 @@ Push = Callable[..., dict[str, Any]]
 def push_trained(night: Night, tmp_path: Path) -> Push:
     """Pushes a model that is off by so much, and that has a list of what it was trained on."""
 
-    def pushed(offset: float, erased: int = 0) -> dict[str, Any]:
+    def pushed(offset: float, erased: int = 0, trained: TrainingData | None = None, **settings: Any) -> dict[str, Any]:
         folder = tmp_path / f"model-{offset:g}"
         model = folder if folder.exists() else write_model(folder, offset)
-        TrainingData("dataset", "rows", erased, []).write(model / TRAINED_ON)
-        return night(offset)
+        (trained or TrainingData("dataset", "rows", erased, [])).write(model / TRAINED_ON)
+        return night(offset, **settings)
 
     return pushed
 
 
-def erase(registry: Registry, version: int, utterances: int) -> None:
-    """Does to a version what a purge does: the list loses the lines, and counts them."""
+def erase(registry: Registry, version: int, utterances: int, speaker: str = "gone") -> None:
+    """Does to a version what a purge does: the list loses the lines, and counts them; and the purge is recorded."""
     TrainingData("dataset", "rows", utterances, []).write(registry.folder / str(version) / TRAINED_ON)
+    record = {"salt": "00ff", "speaker": salted_hash(speaker, "00ff")}
+    with open(Path(registry.root) / PURGES_FILE, "a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def check_of(verdict: dict[str, Any], name: str) -> dict[str, Any]:
+    (check,) = (check for check in verdict["checks"] if check["name"] == name)
+    return dict(check)
 
 
 def test_a_clean_model_is_judged_by_the_version_that_did_not_know_the_speaker(
@@ -56,8 +69,65 @@ def test_a_clean_model_is_judged_by_the_version_that_did_not_know_the_speaker(
     # Within the margin of version 1, and far worse than version 2, which has to go.
     accepted = push_trained(0.55)
     assert accepted["version"] == 3, accepted["reasons"]
-    assert current_anchor(registry) == 3
-    assert not registry.folder.joinpath("looks.jsonl").read_text().count("\n") > 1  # of the push of version 2
+    assert current_anchor(registry) == 1
+
+    # Comparisons since the erasure are counted by themselves, and need the confidence of all looks.
+    told = check_of(accepted, "words miscounted, against version 1, after an erasure")["detail"]
+    assert (
+        "with 99.17% confidence (comparison 2 since the erasure) at most +0.05; +0.2 is accepted: 2 times 0.1" in told
+    )
+
+
+def test_margins_do_not_add_up_over_erasures(push_trained: Push, registry: Registry) -> None:
+    """Each successor may be a margin worse than the best before the first erasure, not than the last successor."""
+    assert push_trained(0.5)["pushed"]
+    erase(registry, 1, 4)
+    assert push_trained(0.58)["version"] == 2
+    erase(registry, 2, 3, "another")
+    refused = push_trained(0.66)
+    assert "+0.16 against version 1 (0.5), as measured; +0.1 is accepted" in refused["reasons"][1]
+    told = check_of(refused, "after an erasure")["detail"]
+    assert "no worse than version 1, the best one until now, since none is known that did not know" in told
+    assert push_trained(0.59)["version"] == 3
+    assert current_anchor(registry) == 1
+
+
+@pytest.mark.parametrize("by_config", [False, True])
+def test_the_anchor_that_a_person_chose_is_the_measure(push_trained: Push, registry: Registry, by_config: bool) -> None:
+    assert push_trained(0.5)["pushed"]
+    assert push_trained(0.3)["pushed"]
+    erase(registry, 2, 4)
+    settings = {"anchor": "2"} if by_config else {}
+    if not by_config:
+        name_anchor(registry, 2)
+    refused = push_trained(0.45, **settings)
+    assert "+0.15 against version 2 (0.3), as measured; +0.1 is accepted" in refused["reasons"][1]
+    told = check_of(refused, "after an erasure")["detail"]
+    assert "version 2, the anchor that a person chose, though it may know the speaker" in told
+    if not by_config:
+        name_anchor(registry, None)
+    assert push_trained(0.45)["version"] == 3
+
+
+def test_a_model_of_which_nobody_can_tell_does_not_count_as_clean(push_trained: Push, registry: Registry) -> None:
+    """A training that ran on during the purge, or in another store, has a list that the purge did not see."""
+    assert push_trained(0.5)["pushed"]
+    assert push_trained(0.3)["pushed"]
+    erase(registry, 2, 4)
+    line = {"id": "gone-1", "split": "train", "speaker": "gone"}
+    content = {"audio_hash": "9f", "offset": 0.0, "duration": 1.0, "text_hash": "07"}
+    unseen = TrainingData("dataset", "rows", 0, [{**line, **content}])
+    refused = push_trained(0.45, trained=unseen)
+    assert refused["reasons"][1] == "after an erasure: it was trained on 1 utterances of an erased speaker too"
+    assert "judged as any other" in check_of(refused, "after an erasure")["detail"]
+
+    # In the registry it counts as one that knows the speaker, whatever its list says was removed.
+    unseen.write(registry.folder / "1" / TRAINED_ON)
+    assert erased_in(registry, 1) == 1
+
+    (Path(registry.root) / PURGES_FILE).unlink()
+    refused = push_trained(0.45)
+    assert "has no purges.jsonl, so nobody can tell whether its list names an erased speaker" in refused["reasons"][1]
 
 
 def test_a_model_that_knows_the_speaker_too_is_judged_as_ever(push_trained: Push, registry: Registry) -> None:
@@ -80,7 +150,23 @@ def test_without_a_clean_version_the_one_in_service_is_the_measure(push_trained:
     assert "rollback" not in refused["reasons"][0]
     accepted = push_trained(0.58)
     assert accepted["pushed"], accepted["reasons"]
-    assert [check["status"] for check in accepted["checks"] if check["name"] == "after an erasure"] == ["not checked"]
+    assert check_of(accepted, "after an erasure")["status"] == "not checked"
+
+
+def test_what_is_still_in_production_is_told_to_all_receivers(push_trained: Push, registry: Registry) -> None:
+    assert push_trained(0.5)["pushed"]
+    unchanged = RunEvent(RunIdentity("counting", "nightly", "counter"), "unchanged", "Nothing has changed", 0.0)
+    assert unchanged.with_erasure(Erasure.find(registry.root, "counter")) == unchanged
+    assert unchanged.succeeded
+    erase(registry, 1, 4)
+    told = unchanged.with_erasure(Erasure.find(registry.root, "counter"))
+    assert told.reason.startswith("version 1, still in production, was trained on 4 utterances of a speaker who was")
+    assert told.reason.endswith("train again without the speaker; Nothing has changed")
+    assert told.with_erasure(Erasure.find(registry.root, "counter")).reason == told.reason
+    assert (told.to_dict()["succeeded"], told.to_dict()["erased_in_production"]) == (False, 4)
+    gauges = {sample.gauge: sample.value for sample in samples(told, NotifySettings())}
+    assert gauges["voxline_erased_in_production"] == 4
+    assert "voxline_last_success_timestamp_seconds" not in gauges
 
 
 def test_what_a_purge_took_from_a_parent_is_in_its_child_too() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.evaluations import evaluation_info, metric_info
 from tests.push.test_add_a_family import word_count
 from tests.push.test_anchor import Night, night, registry
-from voxline.components.push.gate import Opponent, check_regression
+from voxline.components.push.gate import Opponent, check_after_erasure, check_regression
 from voxline.errors import PreconditionError, WorkError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.metrics.bootstrap import SumAndWeight
@@ -120,6 +120,24 @@ def test_a_refusal_on_a_small_split_names_the_utterances_and_the_margin_that_wou
     larger = recognizer(tmp_path, errors=2 * words // 165, in_service=round(4 * words / 165), words=words)
     (enough,) = check_regression(*larger, AsrPushSettings())
     assert enough.passed, enough.detail
+
+
+def test_after_an_erasure_a_split_too_small_for_the_margin_is_told_and_proves_nothing(tmp_path: Path) -> None:
+    """Measured as good is not shown: 165 words cannot exclude one point at 97.5%, whatever was measured."""
+    evaluation, other = recognizer(tmp_path, errors=0, in_service=0)
+    measured, shown = check_after_erasure(evaluation, other, AsrPushSettings())
+    assert (measured.passed, shown.passed) == (True, False)
+    assert "the test split is too small to show it: about" in shown.detail
+    said = re.search(r"max_regression.wer: ([\d.]+)", shown.detail)
+    assert said is not None
+    wider = AsrPushSettings.of({"max_regression": {"wer": float(said[1])}})
+    assert [check.passed for check in check_after_erasure(evaluation, other, wider)] == [True, True]
+
+    # Half the margin that `config init` writes is enough after an erasure.
+    half = AsrPushSettings.of({"max_regression": {"wer": proposed_margin(165, 0.02, 0.95) / 2}})
+    for errors, in_service, passes in ((2, 3, True), (3, 3, True), (0, 0, True), (9, 2, False)):
+        evaluation, other = recognizer(tmp_path, errors, in_service)
+        assert all(check.passed for check in check_after_erasure(evaluation, other, half)) is passes
 
 
 def test_a_model_that_fixes_and_breaks_nothing_passes_at_the_margin_that_init_writes(tmp_path: Path) -> None:

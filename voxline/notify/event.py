@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from voxline.errors import VoxlineError, WorkError
 from voxline.provenance import git_revision, package_versions
+from voxline.registry.erasures import erased_in_production, erasure_warning
 from voxline.registry.journal import PRODUCTION, RegistryEvent, format_utc
 from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
@@ -185,6 +186,28 @@ class PublishedModel:
 
 
 @dataclasses.dataclass(frozen=True)
+class Erasure:
+    """The utterances of erased speakers that the version in production was trained on.
+
+    Attributes:
+      utterances: how many; 0 if there are none, or the registry cannot be read.
+      warning: which version it is, and what ends it; empty without such utterances.
+    """
+
+    utterances: int = 0
+    warning: str = ""
+
+    @classmethod
+    def find(cls, registry: str, model: str) -> "Erasure":
+        """Looks whatever a run did: one that ended before push leaves in production what is there."""
+        if registry and model:
+            with contextlib.suppress(OSError, ValueError, VoxlineError):
+                models = Registry(registry, model)
+                return cls(erased_in_production(models), erasure_warning(models))
+        return cls()
+
+
+@dataclasses.dataclass(frozen=True)
 class RunEvent:
     """The outcome of a run.
 
@@ -200,6 +223,7 @@ class RunEvent:
       dataset_version, dataset_uri: that were published, found unchanged, or trained on.
       revision: of the code.
       anomalies: figures that stand out from the runs before; see `run_forecast.find_anomalies`.
+      erased_in_production: utterances of erased speakers that the version in production was trained on.
     """
 
     run: RunIdentity
@@ -217,6 +241,7 @@ class RunEvent:
     links: dict[str, str] = dataclasses.field(default_factory=dict)
     revision: str = ""
     anomalies: tuple[FigureAnomaly, ...] = ()
+    erased_in_production: int = 0
 
     @classmethod
     def of(
@@ -279,8 +304,16 @@ class RunEvent:
 
     @property
     def succeeded(self) -> bool:
-        """Returns whether the model or the dataset in use is current after the run."""
-        return self.verdict in SUCCESSES
+        """Returns whether the model or the dataset in use is current after the run, and knows no erased speaker."""
+        return self.verdict in SUCCESSES and not self.erased_in_production
+
+    def with_erasure(self, erasure: "Erasure") -> "RunEvent":
+        """This, with what is still in production, which the reason begins with."""
+        if not erasure.utterances:
+            return self
+        # The verdict of a refusal begins with it already.
+        reason = self.reason if erasure.warning in self.reason else f"{erasure.warning}; {self.reason}".rstrip("; ")
+        return dataclasses.replace(self, reason=reason, erased_in_production=erasure.utterances)
 
     @property
     def hours(self) -> dict[str, float]:
@@ -326,6 +359,7 @@ class RunEvent:
             "hours": self.hours,
             "metrics": {name: dataclasses.asdict(metric) for name, metric in self.metrics.items()},
             "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
+            "erased_in_production": self.erased_in_production,
             "version": self.version,
             "model_uri": self.model_uri,
             "digest": self.digest,

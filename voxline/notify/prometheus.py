@@ -29,7 +29,8 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "voxline_run_end_timestamp_seconds": ("when the last run ended", ()),
     "voxline_run_seconds": ("how long the last run took", ()),
     "voxline_last_success_timestamp_seconds": (
-        "when a run last ended with the model or the dataset in use current: promoted, published or unchanged", (),
+        "when a run last ended with the model or the dataset in use current: promoted, published or unchanged, and no "
+        "erased speaker known to the model in production", (),
     ),
     "voxline_success_interval_seconds": ("the time within which a run must succeed (notify.success_days)", ()),
     "voxline_step_seconds": ("how long a step of the last run took", ("step",)),
@@ -41,6 +42,9 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "voxline_metric_low": ("the lower end of the metric's confidence interval", ("metric",)),
     "voxline_metric_high": ("the upper end of the metric's confidence interval", ("metric",)),
     "voxline_anomalies": ("figures of the last run outside the band that the runs before it lead to expect", ()),
+    "voxline_erased_in_production": (
+        "utterances of erased speakers that the version in production was trained on", (),
+    ),
     "voxline_model_version": ("the version in service after the run", ()),
     "voxline_dataset_version": ("the dataset version after the run", ()),
 }  # fmt: skip
@@ -101,6 +105,8 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
                 yield f"voxline_metric{end}", {"metric": name}, value
 
     yield "voxline_anomalies", {}, len(event.anomalies)
+
+    yield "voxline_erased_in_production", {}, event.erased_in_production
 
     # A candidate is not in service.
     if event.version is not None and event.verdict != "candidate":

@@ -12,7 +12,6 @@ from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import Registry
-from voxline.registry.training_data import TRAINED_ON, erased_utterances
 from voxline.store.objects import open_store
 
 _FILE = "anchor.json"
@@ -36,29 +35,17 @@ def best_version(registry: Registry) -> int | None:
     """
     if (version := registry.in_service()) is None:
         return None
+    return best_until(registry, version)
 
+
+def best_until(registry: Registry, version: int) -> int:
+    """The best of a version and those before it, as its push recorded."""
     # The first version of a model is its own anchor.
     anchor = registry.event(version).anchor or version
     if anchor not in registry.existing():
         print_status(f"{registry.uri}: its anchor, version {anchor}, was deleted; version {version} takes its place")
         return version
     return anchor
-
-
-def erased_in(registry: Registry, version: int) -> int | None:
-    """Counts the utterances that a version was trained on and that were erased since; None if nobody can tell."""
-    source = f"{registry.uri}/{version}/{TRAINED_ON}"
-    try:
-        return erased_utterances(registry.read_file(version, TRAINED_ON), source)
-    except WorkError as error:
-        print_status(f"whether version {version} knows an erased speaker is not known: {error}")
-        return None
-
-
-def last_without_erased(registry: Registry) -> int | None:
-    """The version that was in production last, of those before the present one that know no erased speaker."""
-    earlier = registry.history().earlier_production
-    return next((version for version in earlier if erased_in(registry, version) == 0), None)
 
 
 def named_anchor(registry: Registry) -> int | None:

@@ -88,6 +88,11 @@ class Registry:
         self.uri = self._store.uri
 
     @property
+    def root(self) -> str:
+        """The registry of all models."""
+        return self.uri.rpartition("/")[0]
+
+    @property
     def folder(self) -> Path:
         return self._store.local_path()
 

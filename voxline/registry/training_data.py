@@ -17,6 +17,7 @@ import dataclasses
 import gzip
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,18 @@ def erased_utterances(data: bytes | None, source: str) -> int | None:
         return int(json.loads(unpack_bounded(data, source).partition(b"\n")[0])["purged"])
     except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
         raise WorkError(f"{source}: damaged ({error}); push the model again to write it with a new version") from None
+
+
+def listed_utterances(data: bytes, source: str) -> dict[str, int]:
+    """Counts the utterances of each speaker in a list.
+
+    Args:
+      source: names the file in error messages.
+
+    Raises:
+      WorkError: the file is damaged.
+    """
+    return dict(Counter(str(line["speaker"]) for line in read_training_data(data, source).utterances))
 
 
 def read_training_data(data: bytes, source: str) -> TrainingData:

@@ -12,6 +12,7 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_all_shards
 from voxline.data.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.feedback.captures import check_captures
 from voxline.notify.history import FOLDER
+from voxline.registry.erasures import PURGES_FILE
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
@@ -354,7 +355,7 @@ def _is_read_of_datasets(name: str) -> bool:
 def _is_read_of_registry(name: str) -> bool:
     file = PurePosixPath(name)
     of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY_SUFFIXES
-    return of_evaluation or file.name in (TRAINED_ON, PROVENANCE) or _is_run_record(name)
+    return of_evaluation or file.name in (TRAINED_ON, PROVENANCE, PURGES_FILE) or _is_run_record(name)
 
 
 def _is_run_record(name: str) -> bool:

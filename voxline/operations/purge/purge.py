@@ -8,7 +8,6 @@ purge that was killed anywhere.
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import secrets
 import time
@@ -41,14 +40,13 @@ from voxline.operations.purge.locations import PurgeLocations, PurgeScope, open_
 from voxline.operations.purge.registry import RegistryUse
 from voxline.operations.purge.retention import Retention, delete_old_versions, retention_of
 from voxline.progress import print_status
+from voxline.registry.erasures import PURGES_FILE, salted_hash
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.files import remove_unfinished, write_text
 from voxline.store.objects import open_store
 from voxline.store.store_locks import UNFINISHED_PURGE, record_purge
-
-RECORD_FILE = "purges.jsonl"
 
 
 @dataclasses.dataclass
@@ -170,11 +168,6 @@ def past_purges(speaker: str, roots: Sequence[Path | str]) -> list[dict[str, Any
     return [record for record in records if record["speaker"] == salted_hash(speaker, record["salt"])]
 
 
-def salted_hash(speaker: str, salt: str) -> str:
-    """Names a speaker only to those who know whom to look for."""
-    return hashlib.blake2b(speaker.encode(), salt=bytes.fromhex(salt), digest_size=16).hexdigest()
-
-
 def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
     workspace = locations.workspace
     store = locations.store
@@ -280,7 +273,7 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
             write_text(file, records + line)
             locations.workspace.upload(file)
         # Half-written records of killed processes hold the speaker's hash, too.
-        for name in (UNFINISHED_PURGE, RECORD_FILE):
+        for name in (UNFINISHED_PURGE, PURGES_FILE):
             remove_unfinished(file.parent, f".{name}*.part", older_than=0)
     remove_unfinished(locations.store, f".{UNFINISHED_PURGE}*.part", older_than=0)
 
@@ -326,12 +319,14 @@ def _history_roots(locations: PurgeLocations) -> list[Path]:
 
 
 def _record_files(locations: PurgeLocations) -> list[Path]:
-    return [root / RECORD_FILE for root in locations.datasets or (locations.store,)]
+    # The registry has it too: push asks whether a new model's list names an erased speaker.
+    roots = [*(locations.datasets or (locations.store,)), *([locations.registry] if locations.registry else [])]
+    return [root / PURGES_FILE for root in roots]
 
 
 def _read_records(root: Path | str) -> str:
     try:
-        return open_store(root).read(RECORD_FILE).decode()
+        return open_store(root).read(PURGES_FILE).decode()
     except FileNotFoundError:
         return ""
 
