@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from voxline.errors import VoxlineError
-from voxline.forecast.run_forecast import with_anomalies
 from voxline.notify.deliver import announce_end, announce_start
 from voxline.notify.event import Erasure, PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
@@ -158,7 +157,11 @@ class _Records:
             explained = published.explain(reason) if published else reason
             run_event = RunEvent.of(self.identity(began), ordered, status, explained, links, published)
             run_event = run_event.with_erasure(Erasure.find(registry, self._run.model))
-            return with_anomalies(run_event, settings.history) if settings.history else run_event
+            if not settings.history:
+                return run_event
+            from voxline.forecast.run_forecast import with_anomalies  # it imports numpy, which a client does not have
+
+            return with_anomalies(run_event, settings.history)
 
         announce_end(event, settings)
 

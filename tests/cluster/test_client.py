@@ -86,10 +86,21 @@ def call(folder: Path, server: StandIn, *commands: list[str]) -> dict[str, int]:
     return {name: int(status) for status, name in re.findall(r"^STATUS (\d+) (.*)$", ended.stdout, re.MULTILINE)}
 
 
-def test_tensorflow_beam_and_librosa_are_no_packages_of_the_client() -> None:
-    heavy = {"tensorflow", "keras", "apache-beam", "librosa", "numba", "scipy", "onnxruntime", "matplotlib", "boto3"}
+def test_tensorflow_beam_and_numpy_are_no_packages_of_the_client() -> None:
+    heavy = {
+        "numpy",
+        "tensorflow",
+        "keras",
+        "apache-beam",
+        "librosa",
+        "numba",
+        "scipy",
+        "onnxruntime",
+        "matplotlib",
+        "boto3",
+    }
     assert not heavy & client_packages()
-    assert {"tensorflow", "keras", "apache_beam", "librosa"} <= set(absent_modules())
+    assert {"numpy", "tensorflow", "keras", "apache_beam", "librosa"} <= set(absent_modules())
 
 
 def test_the_extra_of_the_project_is_what_the_image_holds() -> None:
