@@ -115,6 +115,7 @@ def _add_search(pipeline: str, subject: str) -> None:
                 raise SettingsError(f"--compile {compile_!r}: accepted: kfp")
             from voxline.pipelines.search.kfp_trials import compile_trials
             from voxline.pipelines.search.trials import DEFAULT_METRICS
+            from voxline.pipelines.steps import STEPS
 
             refuse_unmounted_paths(run_config)
             ranges = Space.read(space)
@@ -130,6 +131,9 @@ def _add_search(pipeline: str, subject: str) -> None:
                 jobs=jobs,
                 seed=seed,
             )  # fmt: skip
+            if left_out := [step for step in run_config.optional_steps() if STEPS[step].decides]:
+                steps = " and ".join(left_out)
+                typer.echo(f"voxline: the graph leaves out {steps}, since a trial always trains", err=True)
             typer.echo(str(target))
             return
 

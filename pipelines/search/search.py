@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from voxline.data.versions import DatasetVersions
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
@@ -334,7 +335,7 @@ class Search:
         # Empty once, when the search begins: from then on, the dataset of the first time stays.
         file = self.folder / STUDY
         before = read_json(file) if file.is_file() else {"dataset": "", "started": started_now()}
-        key = dataset.rstrip("/").rpartition("/")[2] or before["dataset"]
+        key = _key_of(dataset) or before["dataset"]
         if before["dataset"] and before["dataset"] != key:
             raise WorkError(
                 f"{self.folder}: the corpus has changed since this search began, and its trials cannot be compared; "
@@ -451,6 +452,17 @@ class Search:
             f"#   voxline run {self.config.pipeline} --config CONFIG --config {BEST}\n"
         )
         return head + yaml.safe_dump(nested({**self.assigned, **best.settings}), sort_keys=False, allow_unicode=True)
+
+
+def _key_of(dataset: str) -> str:
+    """Names the content of a dataset at a location; empty for an empty one."""
+    folder, _, name = dataset.rstrip("/").rpartition("/")
+    if not name.isdecimal():
+        return name
+
+    # A published version: a purge changes its content, and leaves its number.
+    root, _, version = folder.rpartition("/")
+    return DatasetVersions(root, version).info(int(name)).key
 
 
 def cost(study: Study) -> str:

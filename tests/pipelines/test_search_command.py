@@ -168,6 +168,18 @@ def test_what_would_mix_two_searches_is_refused(house: FakeHouse) -> None:
     assert house.run("resume", str(house.folder))[0] == 2
 
 
+def test_a_search_on_a_version_notices_its_purge(house: FakeHouse) -> None:
+    """The number stays, and the content is another one."""
+    version = house.folder / "datasets" / "digits" / "7"
+    write_json(version / "version.json", {"number": 7, "key": "before", "at": ""})
+    house.dataset = str(version)
+    assert house.run_asr("--trials", "2", "--seeds", "0")[0] == 0
+    assert house.run("resume", str(house.search), "--trials", "3")[0] == 0
+    write_json(version / "version.json", {"number": 7, "key": "after", "at": ""})
+    status, printed = house.run("resume", str(house.search), "--trials", "4")
+    assert (status, "the corpus has changed since this search began" in printed) == (1, True)
+
+
 @pytest.mark.slow
 def test_a_search_whose_trials_another_version_chose_is_not_continued(house: FakeHouse) -> None:
     """It is listed and shown; random settings are chosen as ever, so a random search continues."""

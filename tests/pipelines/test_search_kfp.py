@@ -51,6 +51,8 @@ def compile_kfp(folder: Path, *arguments: str, ranges: Any = RANGES) -> list[Any
     if isinstance(result.exception, SettingsError):
         raise result.exception
     assert result.exit_code == 0, result.output
+    if "publish.dataset=digits" in arguments:
+        assert "the graph leaves out publish, since a trial always trains" in result.stderr
     return list(yaml.safe_load_all((folder / "out.yaml").read_text(encoding="utf-8")))
 
 
@@ -89,6 +91,11 @@ def test_the_graph_has_parallel_trials_and_one_gate(compiled: list[Any]) -> None
     assert "nodeSelector" not in executors["exec-choose"] or "nvidia-l4" not in str(executors["exec-choose"])
     image = spec["deploymentSpec"]["executors"]["exec-trial"]["container"]["image"]
     assert image.endswith("/model-gpu:v1")
+
+
+def test_a_step_that_the_graph_leaves_out_is_named(tmp_path: Path) -> None:
+    spec, _ = compile_kfp(tmp_path, "--trials", "2", "--set", "publish.dataset=digits")
+    assert "publish" not in spec["root"]["dag"]["tasks"]
 
 
 def test_the_trials_are_those_of_a_random_search_here(compiled: list[Any], tmp_path: Path) -> None:
