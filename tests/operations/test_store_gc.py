@@ -111,6 +111,23 @@ def content(datasets: Path | str) -> dict[tuple[str, int], dict[str, bytes]]:
     return {(each.name, number): read_all(each.path(number)) for each in all_versions for number in each.numbers()}
 
 
+def test_a_model_in_service_on_a_published_version_asks_for_its_datasets(place: Path) -> None:
+    """Its recordings are found by the version alone, where the output of extract is gone."""
+    (provenance,) = (place / "registry" / "asr").glob("*/provenance.json")
+    trained = json.loads(provenance.read_text())
+    name, number = next((path.parent.name, path.name) for path in (place / "datasets").glob("*/1"))
+    trained["dataset"] |= {"version": f"{name}@{number}"}
+    provenance.write_text(json.dumps(trained))
+    shutil.rmtree(place / "store" / "extract" / trained["dataset"]["key"])
+    before = files(place)
+    forgetful = StoreUsers(registries=(str(place / "registry"),), runs=(place / "runs",))
+    told = f"--datasets: none has {name}@{number}, on which version 1 of asr was trained; give the folder"
+    with pytest.raises(SettingsError, match=told):
+        collect_store(place / "store", forgetful, older_than=NOW, dry_run=False)
+    assert files(place) == before
+    collect(place)
+
+
 @pytest.mark.parametrize("alias", ["production", "candidate"])
 def test_the_dataset_of_the_version_in_service_stays_with_its_test_recordings(place: Path, alias: str) -> None:
     """A model that starts from this version, or from the candidate once it is promoted, is measured on them."""

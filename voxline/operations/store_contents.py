@@ -13,6 +13,7 @@ can be made again, or cannot be used without what is gone.
 
 import dataclasses
 import datetime
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -231,6 +232,36 @@ def _datasets_in_service(users: StoreUsers, items: dict[str, StoredItem]) -> lis
                 if version is not None:
                     keys |= set(_KEY.findall((registry.read_file(version, PROVENANCE) or b"").decode()))
     return [items[f"extract/{key}"] for key in sorted(keys) if f"extract/{key}" in items]
+
+
+def refuse_missing_datasets(users: StoreUsers, items: Iterable[StoredItem]) -> None:
+    """Refuses where a version in service, or the candidate, was trained on a dataset version that is nowhere.
+
+    By its number alone nobody finds its recordings, which models that start from that one are measured on.
+
+    Raises:
+      SettingsError: names the versions.
+    """
+    names = {item.name for item in items}
+    missing = []
+    for root in users.registries:
+        for model in model_names(root):
+            registry = Registry(root, model)
+            for version in (registry.in_service(), registry.candidate()):
+                data = None if version is None else registry.read_file(version, PROVENANCE)
+                dataset = json.loads(data).get("dataset") or {} if data else {}
+                reference = dataset.get("version") or ""
+                if reference and f"extract/{dataset.get('key')}" not in names and not _is_published(reference, users):
+                    missing.append(f"{reference}, on which version {version} of {model} was trained")
+    if missing:
+        raise SettingsError(
+            f"--datasets: none has {'; '.join(missing)}; give the folder that has it, or its recordings would go"
+        )
+
+
+def _is_published(reference: str, users: StoreUsers) -> bool:
+    name, _, number = reference.partition("@")
+    return any(int(number) in DatasetVersions(root, name).numbers() for root in users.datasets)
 
 
 def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Path]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from voxline.data.shards import SHARDS_FOLDER, lock_all_shards
 from voxline.errors import SettingsError
 from voxline.operations.shard_gc import lock_records
-from voxline.operations.store_contents import StoredItem, StoreUsers, survey_store
+from voxline.operations.store_contents import StoredItem, StoreUsers, refuse_missing_datasets, survey_store
 from voxline.progress import Progress
 from voxline.store.file_locks import open_lock_file, try_lock
 from voxline.store.layout import CORPORA, UNPACKED, WAVS
@@ -67,7 +67,9 @@ def collect_store(
         # The storage's clock, by which the ages of its files are measured.
         at, check_lock = stack.enter_context(sole_access(store, to_change=not dry_run))
         check_no_purge(objects)
-        unneeded = [item for item in survey_store(store, users, now=at, recent=older_than) if not item.need]
+        items = survey_store(store, users, now=at, recent=older_than)
+        refuse_missing_datasets(users, items)
+        unneeded = [item for item in items if not item.need]
 
         in_use: list[StoredItem] = []
         if not dry_run:
