@@ -14,7 +14,9 @@ no error more and none less it is ln(1/α), the rule of three; a corrected error
 Resampling cannot do this: it draws no outcome but those that were seen, so it needs many of them.
 
 Words that go wrong together, in an utterance or with a speaker, are no independent errors. Counts and chances are
-divided by the design effect of the differences, which is their variance over that of as many independent errors.
+divided by the design effect of the differences, which is their variance over that of as many independent errors. The
+levels are those of errors that go wrong together as they did here: failures that are larger than any seen are likelier
+to be missed (docs/decisions/0090-few-differences-many-nights.md has figures).
 
 Before a model is judged, the same test says what a split can show: `least_margin`, `proposed_margin`.
 
