@@ -21,7 +21,7 @@ from benchmarks.table import Row, print_table
 from voxline.data.manifest import Utterance
 from voxline.inference.ctc_alignment import text_loss
 from voxline.inference.recognizer import Recognizer
-from voxline.text.alphabet import normalize_transcript
+from voxline.text.transcripts import normalize_transcript
 
 
 def main(model: str, manifest: str) -> None:

@@ -243,7 +243,7 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
-        text = apply_frontend(utterance.text, settings.frontend)
+        text = apply_frontend(utterance.text, settings.frontend, alphabet.characters)
     except EmptyText as wordless:
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
     except UnsupportedText as unreadable:

@@ -98,8 +98,9 @@ def _read_lines(text: Path) -> list[str]:
 
 
 def _normalizer(language: str) -> Callable[[str], str]:
-    from voxline.text.alphabet import UnsupportedText, normalize_transcript
+    from voxline.text.alphabet import UnsupportedText
     from voxline.text.frontend import LANGUAGES, normalize_spoken
+    from voxline.text.transcripts import normalize_transcript
 
     if language == NO_LANGUAGE:
         return normalize_transcript

@@ -28,7 +28,8 @@ from voxline.pipelines.config.corpus_look import (
 )
 from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
 from voxline.store.files import write_text
-from voxline.text.alphabet import normalize_transcript, split_words
+from voxline.text.alphabet import split_words
+from voxline.text.transcripts import normalize_transcript
 
 WRITTEN = "# Written by `voxline config init`; `voxline config explain KEY` explains a key."
 STEPS = 400

@@ -30,7 +30,8 @@ from voxline.inference.alignment_search import Script, WordPlaces, find_words, g
 from voxline.inference.ctc_alignment import AlignedWord
 from voxline.inference.heard_recording import LEVEL_SECONDS, HeardRecording, hear
 from voxline.inference.token_decoder import needs_ctc
-from voxline.text.alphabet import Alphabet, normalize_transcript
+from voxline.text.alphabet import Alphabet
+from voxline.text.transcripts import normalize_transcript
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer

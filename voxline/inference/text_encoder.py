@@ -190,7 +190,7 @@ class TextEncoder:
 
     def _apply_frontend(self, text: str) -> FrontendOutput:
         try:
-            encoded = apply_frontend(" ".join(text.split()), self.frontend)
+            encoded = apply_frontend(" ".join(text.split()), self.frontend, self.alphabet.characters)
         except UnsupportedText as unreadable:
             message = f"the text {quote_text(text)} cannot be read: {unreadable}"
             raise RefusedTextError(message, "unknown_characters") from None

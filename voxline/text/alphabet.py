@@ -1,4 +1,4 @@
-"""Alphabets, the normalization of transcripts for ASR, and the errors for texts that cannot be read.
+"""Alphabets, words, and the errors for texts that cannot be read.
 
 All text is Unicode NFC. A character outside the alphabet is never dropped silently: `normalize_transcript` maps known
 characters, and `Alphabet.unknown` names the rest.
@@ -26,43 +26,35 @@ MAX_NAMED = 10
 MAX_QUOTED = 200
 """Characters that a message names, and characters of a text that it quotes."""
 
-_APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
-_DASHES = re.compile(r"[-‐‑‒–—―/_]+")
-IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+IDEOGRAPHS = (
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
+    "\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff"  # Japanese kana
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf"  # Thai, Lao
+    "\u1780-\u17d3\u1000-\u103f\u1050-\u108f"  # Khmer, Burmese
+)
+"""Characters of languages that put no spaces between words: each is a word, for scores and for language models."""
 _IDEOGRAPH = f"[{IDEOGRAPHS}]"
 _WORD = rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+"
 _RUN = rf"[\s{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+"
 _compiled = functools.cache(re.compile)  # 3 ms each, which most steps do not need
+_HANZI = "[\u3400-\u9fff]"
+_KANA = "[\u3041-\u30ff]"
 _CACHED_RUNS = 1 << 16
-_PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
-
-
-def normalize_transcript(text: str) -> str:
-    """Normalizes a transcript: lower case, NFC, plain apostrophes, no punctuation, single spaces.
-
-    >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
-    "mister o'neill's first rate café"
-    """
-    if not text.isascii() or "`" in text:  # most English is: a third of the time
-        text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
-
-    # Lower case may decompose a letter, such as İ, hence NFC a second time at the end.
-    text = text.lower()
-    text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
-    return unicodedata.normalize("NFC", " ".join(text.split()))
+_COMBINED = re.compile(r".[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u093c\u09bc\u0a3c\u0abc\u0b3c]+")
+"""A letter with signs above or below, such as an accent or a nukta."""
 
 
 def split_words(text: str) -> list[str]:
-    """Splits a text into words; a Chinese character is a word of its own.
+    """Splits a text into words; a character of a language without spaces is a word of its own.
 
-    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
-    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
+    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK"), split_words("カナ")
+    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'], ['カ', 'ナ'])
     """
     return _compiled(_WORD).findall(text)
 
 
 def split_runs(text: str) -> list[str]:
-    """Splits a text into what subwords may be part of: spaces and Chinese characters stand alone.
+    """Splits a text into what subwords may be part of: spaces and characters that are words stand alone.
 
     >>> split_runs("the cat"), split_runs("很好 ok")
     (['the', ' ', 'cat'], ['很', '好', ' ', 'ok'])
@@ -80,8 +72,18 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def is_ideograph(symbol: str) -> bool:
-    """Returns whether a symbol is a Chinese character, and so a word without spaces around it."""
+    """Returns whether a symbol is of a language without spaces, and so a word without spaces around it."""
     return bool(_compiled(_IDEOGRAPH).fullmatch(symbol))
+
+
+def is_mandarin(characters: Iterable[str]) -> bool:
+    """Returns whether characters are those of Chinese: there are hanzi, and no kana as in Japanese.
+
+    >>> is_mandarin("今天很好 ok"), is_mandarin("今日は"), is_mandarin("สวัสดี")
+    (True, False, False)
+    """
+    text = "".join(characters)
+    return bool(_compiled(_HANZI).search(text)) and not _compiled(_KANA).search(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +118,13 @@ class Alphabet:
         Raises:
           SettingsError: a character is repeated, or there are fewer than two.
         """
-        # In NFC, as all texts are: a decomposed é would be two symbols.
+        # In NFC, as all texts are: a decomposed é would be two symbols. Letters that have no character of their own in
+        # NFC, such as the Hindi क़, give their parts, once each.
         symbols = unicodedata.normalize("NFC", ALPHABETS.get(name, name))
+        parts = set("".join(_COMBINED.findall(symbols)))
+        symbols = "".join(
+            symbol for place, symbol in enumerate(symbols) if symbol not in parts or symbol not in symbols[:place]
+        )
         repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
         if repeated or len(symbols) < 2:
             raise SettingsError(

@@ -8,12 +8,13 @@ import re
 import unicodedata
 from importlib.metadata import version
 
-from voxline.text.alphabet import EmptyText, UnsupportedText, normalize_transcript
+from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
 from voxline.text.settings import FrontendKind, FrontendSettings
+from voxline.text.transcripts import normalize_transcript, not_understood, replace_tags
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 6
+REVISION = 7
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
@@ -26,6 +27,7 @@ _HANZI = r"[\u3007\u3400-\u9fff]"
 _MANDARIN_MARKS = str.maketrans(dict.fromkeys("“”‘’\"'「」『』《》〈〉【】·~～", " ") | {"℃": "°C"})
 
 _LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
+    "transcript": (),
     "english_transcript": ("inflect",),
     "mandarin_transcript": (),
     "english": ("inflect",),
@@ -48,8 +50,11 @@ class FrontendOutput:
     normalized_text: str
 
 
-def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
+def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> FrontendOutput:
     """Applies the frontend to a text.
+
+    Args:
+      letters: of the model's alphabet, which "transcript" goes by (`normalize_transcript`); empty: not known.
 
     >>> apply_frontend("Well, THEN!", FrontendSettings())
     FrontendOutput(symbols='well then', normalized_text='well then')
@@ -59,10 +64,15 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
       EmptyText: the text has no words.
     """
     # ASR: words alone.
+    if settings.kind == "transcript" or settings.kind in LANGUAGES.values():
+        if unheard := not_understood(text):
+            raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
     if settings.kind == "transcript":
-        words = normalize_transcript(text)
+        spoken = replace_tags(text, settings.tags, settings.tag_symbol)
+        words = normalize_transcript(spoken, letters + settings.tag_symbol if letters else "", settings.remove_marks)
         return FrontendOutput(words, words)
     if settings.kind in LANGUAGES.values():
+        text = replace_tags(text, settings.tags, "")
         words = normalize_spoken(text, settings.kind)
         return FrontendOutput(words, words)
     if settings.kind == "as_is":
@@ -192,9 +202,9 @@ def _mandarin(text: str, settings: FrontendSettings) -> FrontendOutput:
 
 
 def frontend_version(settings: FrontendSettings) -> dict[str, int | str]:
-    """The versions that the frontend's output depends on; empty if the text is only normalized.
+    """The versions that the frontend's output depends on; empty if the text stays as it is.
 
-    >>> frontend_version(FrontendSettings())
+    >>> frontend_version(FrontendSettings(kind="as_is"))
     {}
     >>> sorted(frontend_version(FrontendSettings(kind="mandarin")))
     ['pypinyin', 'revision']

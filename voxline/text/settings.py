@@ -7,6 +7,7 @@ import pydantic
 from voxline.settings import Settings
 from voxline.text.alphabet import UnsupportedText
 from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
+from voxline.text.transcripts import NOISES, Marks
 
 FrontendKind = Literal[
     "transcript",
@@ -28,6 +29,19 @@ class FrontendSettings(Settings):
         description="for ASR: transcript (lower case, no punctuation), english_transcript or mandarin_transcript "
         "(numbers, times, money and abbreviations spelled out too); for TTS: english (spelled out, with punctuation), "
         "english_phonemes (IPA), mandarin (hanzi to pinyin), pinyin; or as_is",
+    )
+    tags: list[str] = pydantic.Field(
+        list(NOISES),
+        description="for ASR: what in brackets, such as [noise], <laughter> or (cough), is a sound and no word; it is "
+        "removed. Other brackets lose their marks, and a tag of speech that nobody understood stays for its reject",
+    )
+    tag_symbol: str = pydantic.Field(
+        "", max_length=1, description="transcript: a symbol of the alphabet that stands for each of `tags`; empty: none"
+    )
+    remove_marks: list[Marks] = pydantic.Field(
+        [],
+        description="transcript: signs to remove: vowel_signs (of Arabic and Hebrew), stress_marks (acute and grave, "
+        "as in Russian textbooks), unless the alphabet has them",
     )
     sandhi: bool = pydantic.Field(
         True, description="mandarin: apply tone sandhi (ni2 hao3), instead of the dictionary tones (ni3 hao3)"

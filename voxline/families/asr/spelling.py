@@ -7,7 +7,7 @@ from typing import Literal
 
 from voxline.families.asr.settings import TextNormalization
 from voxline.inference.model_info import ATTENTION, ModelInfo
-from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText, is_ideograph
+from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText, is_mandarin
 from voxline.text.frontend import LANGUAGES, normalize_spoken
 
 _ASKED_FOR: dict[str, Literal["english", "mandarin"]] = {"en": "english", "zh": "mandarin"}
@@ -158,6 +158,6 @@ def _language_of(info: ModelInfo, characters: set[str]) -> Literal["english", "m
         if not prompt.get("language") or prompt.get("task") == "translate":
             return "english"
         return _ASKED_FOR.get(prompt["language"], "unicode")
-    if any(map(is_ideograph, characters)):
+    if is_mandarin(characters):
         return "mandarin"
     return "english" if all(character.isascii() for character in characters if character.isalpha()) else "unicode"

@@ -18,7 +18,8 @@ from voxline.errors import SettingsError, TransientError
 from voxline.families.asr.export_checks import LARGEST_FILE
 from voxline.families.asr.transcripts import Spelling, choose_spelling
 from voxline.registry.hub import HUB_SCHEME, is_hub_location, open_hub_model, todays_commit
-from voxline.text.alphabet import Alphabet, is_ideograph, normalize_transcript
+from voxline.text.alphabet import Alphabet, is_mandarin
+from voxline.text.transcripts import normalize_transcript
 
 SETTING = "--parent"
 OWNERS = {"whisper": "openai", "wav2vec2": "facebook", "mms": "facebook", "hubert": "facebook", "parakeet": "nvidia"}
@@ -236,7 +237,6 @@ def _written(texts: Sequence[str], spelling: Spelling) -> tuple[dict[str, Any], 
         return {"frontend": {"kind": "as_is"}, "alphabet": "".join(sorted({" ", *characters} - {"\n", "\t", "\r"}))}, (
             "capitals and punctuation as the transcripts have them"
         )
-    return spelling.settings, "words alone, as the transcripts do"
 
 
 def _prompt(hub_config: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _prompt(hub_config: Mapping[str, Any], model: str, texts: Sequence[str], lan
             )
         return {}
     letters = {character for text in texts for character in text if character.isalpha()}
-    if not language and any(map(is_ideograph, letters)):
+    if not language and is_mandarin(letters):
         language = "zh"
     elif not language and letters and all(letter.isascii() for letter in letters):
         language = "en"

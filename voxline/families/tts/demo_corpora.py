@@ -29,7 +29,7 @@ from voxline.components.demo_corpus.settings import RoundTripCorpusSettings, Sen
 from voxline.components.demo_corpus.speakers import FEMALE, draw_variants
 from voxline.errors import SettingsError
 from voxline.progress import Progress, print_status
-from voxline.text.alphabet import normalize_transcript
+from voxline.text.transcripts import normalize_transcript
 
 BATCH = 50
 """Sentences of one espeak process. It is not a setting, since the samples depend on it (see espeak_process.py)."""

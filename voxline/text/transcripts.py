@@ -1,0 +1,201 @@
+"""The normalization of transcripts for ASR, of any language.
+
+What is a letter is decided by the model's alphabet first, and then by the Unicode category of a character
+(https://www.unicode.org/reports/tr44/#General_Category_Values), so that no language needs a list of its own marks. No
+letter is ever changed into another one, nor dropped: what is neither known nor a mark stays, and becomes a reject that
+names it.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+NOISES = (
+    "noise", "background noise", "static", "music", "silence", "sil", "pause", "beep", "tone", "click", "applause",
+    "laughter", "laugh", "laughs", "laughing", "cough", "coughs", "coughing", "breath", "breathing", "breathes",
+    "inhales", "exhales", "sigh", "sighs", "sneeze", "sniff", "throat clearing", "clears throat", "lip smack", "smack",
+    "lipsmack", "crosstalk", "cross talk", "nsn", "spn", "vocalized noise", "hum",
+)  # fmt: skip
+"""Sounds that transcripts name in brackets, in small letters; among them those of Switchboard and Kaldi."""
+_NOT_UNDERSTOOD = "unk|unknown|inaudible|unintelligible|indistinct|unclear|incomprehensible"
+_TAG = re.compile(
+    r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
+)
+Marks = Literal["vowel_signs", "stress_marks"]
+"""Signs above and below letters that a text may have now and then."""
+
+_APOSTROPHES = "'’‘ʼʻ`´‛＇\u055a"
+_DASHES = "/_～"
+"""Between words, as those of the category Pd are."""
+_READ_AS_WORDS = "%&@#*\\§¶†‡‰‱٪؉؊※′″"
+"""Of the category of punctuation, but said: "percent", "and"."""
+_GERESH = "\u05f3"
+_GERSHAYIM = "\u05f4"
+_WITHIN_WORDS = "\u055b\u055c\u055e\u055f\u05f4·"
+"""Marks that stand inside words: Armenian ones of stress and question, the Hebrew gershayim, the Catalan middle dot."""
+_TATWEEL = "\u0640"
+_ARABIC_SIGNS = "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
+_HEBREW_SIGNS = "\u0591-\u05bd\u05bf-\u05c5\u05c7"
+_VOWEL_SIGNS = re.compile(f"[{_ARABIC_SIGNS}{_HEBREW_SIGNS}]")
+"""Arabic harakat and Hebrew niqqud with the signs for chanting; not the Arabic madda and hamza, which make letters."""
+_STRESS_MARKS = "\u0300\u0301"
+_FOLDED = ("<wide>", "<narrow>", "<initial>", "<medial>", "<final>", "<isolated>")
+"""Forms of a letter that differ in looks alone: full and half width, Arabic letters within and at the ends of words."""
+_LIGATURES = range(0xFB00, 0xFB07)
+
+_ELIDED = "tis|twas|twere|twill|cause|cos|em|til|till|n|bout|round|neath|s|t|k|m"
+"""English and Dutch words that begin with an apostrophe: it opens no quote."""
+_QUOTED = re.compile(rf"(?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b)(.*?\w[^\w\s']*)'+(?![\w'])")
+_LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
+_HEBREW = "\u05d0-\u05ea"
+_QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
+_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])'")
+
+
+def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[Marks] = ()) -> str:
+    """Normalizes a transcript: lower case, NFC, plain apostrophes, no punctuation, single spaces.
+
+    Full and half width become the usual one; invisible characters vanish; quotes made of apostrophes are quotes.
+
+    Args:
+      letters: of the model's alphabet: its marks stay, its apostrophe is used, its joiners are kept, and if it has a
+        dotless i, capitals become small ones as in Turkish and Azeri. Empty: not known.
+      remove_marks: signs that are removed, unless the alphabet has them.
+
+    >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
+    "mister o'neill's first rate café"
+    >>> normalize_transcript("IŞIK, İyi!", letters=" abcçdefgğhıijklmnoöprsştuüvyz")
+    'ışık iyi'
+    >>> normalize_transcript("За́мок。", remove_marks=["stress_marks"]), normalize_transcript("'wait', ＡＢＣ")
+    ('замок', 'wait abc')
+    """
+    rules = _rules(letters)
+    if not text.isascii():  # most English is
+        # Folded letters may be composed with the marks behind them, such as ｶ with ﾞ.
+        text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_WIDTHS))
+        text = _QUOTE_AS_GERESH.sub(_GERESH, _QUOTE_AS_GERSHAYIM.sub(_GERSHAYIM, text))
+    if remove_marks:
+        text = _without_marks(text, letters, remove_marks)
+
+    # Quotes before the punctuation, which may stand between a word and its quote.
+    text = rules.lower(text).translate(rules.apostrophes)
+    if "'" in text:
+        text = _LONE_QUOTES.sub(" ", _QUOTED.sub(r"\1", text))
+    text = text.translate(rules)
+
+    # Lower case may decompose a letter, hence NFC a second time.
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
+    """Replaces sounds in brackets, and keeps the brackets of speech that nobody understood.
+
+    Such speech has words that the text lacks: their brackets, which become a reject, tell of it.
+
+    Args:
+      tags: in small letters, with spaces where a text may have hyphens or underscores too.
+      symbol: that stands for a sound; empty: it is removed.
+
+    >>> replace_tags("(Laughter) close the [background_noise] door [sic]", ["laughter", "background noise"], "")
+    '  close the   door [sic]'
+    """
+    if not any(bracket in text for bracket in "[<({（【"):
+        return text
+
+    def replace(tag: re.Match[str]) -> str:
+        name = re.sub(r"[\s_-]+", " ", tag[0][1:-1].strip(" /*.").lower())
+        return f" {symbol} " if name in tags else tag[0]
+
+    return _TAG.sub(replace, text)
+
+
+def not_understood(text: str) -> str:
+    """The first tag of speech that nobody understood; empty if there is none.
+
+    >>> not_understood("open the <unk> door"), not_understood("an unknown door (soon)")
+    ('<unk>', '')
+    """
+    tag = re.search(rf"[\[<({{]\s*(?:{_NOT_UNDERSTOOD})\s*/?[\]>)}}]", text, re.IGNORECASE)
+    return tag[0] if tag else ""
+
+
+class _Widths(dict[int, str]):
+    """The usual form of a character; learned when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.decomposition(character).partition(" ")[0]
+        same = kind not in _FOLDED and code not in _LIGATURES
+        self[code] = character if same or character == "～" else unicodedata.normalize("NFKC", character)
+        return self[code]
+
+
+_WIDTHS = _Widths()
+
+
+class _Rules(dict[int, str]):
+    """What a character becomes beside an alphabet; learned when it is first met."""
+
+    def __init__(self, letters: str) -> None:
+        self._letters = frozenset(letters) - {" "}
+        self._is_known = bool(letters)
+        self._turkic = "ı" in self._letters
+
+        # Where an alphabet has one apostrophe, that one is meant by each; where it has more, each is its own letter.
+        own = [mark for mark in _APOSTROPHES if mark in self._letters]
+        self._apostrophe = own[0] if own else "'"
+        others = [mark for mark in _APOSTROPHES if mark not in own[1:]]
+        self.apostrophes = str.maketrans(dict.fromkeys(others, "'"))
+
+    def lower(self, text: str) -> str:
+        """Lower case; İ has one letter elsewhere too, and not an i with a dot above it."""
+        if self._turkic:
+            text = text.replace("I", "ı")
+        return text.replace("İ", "i").lower()
+
+    def __missing__(self, code: int) -> str:
+        self[code] = self._replacement(chr(code))
+        return self[code]
+
+    def _replacement(self, character: str) -> str:
+        category = unicodedata.category(character)
+        if character == "'":
+            return self._apostrophe
+        if character == _GERESH and character not in self._letters:
+            return self._apostrophe if self._apostrophe in self._letters or not self._is_known else ""
+        if character in self._letters or character in _READ_AS_WORDS:
+            return character
+        if character in _DASHES or category in ("Pd", "Cc", "Zs", "Zl", "Zp"):
+            return " "
+        # Formats, such as a soft hyphen, a mark of direction or a joiner; selectors of a glyph; a stretched line.
+        is_selector = "\ufe00" <= character <= "\ufe0f" or character == "\u034f"
+        if category == "Cf" or is_selector or character == _TATWEEL or character in _WITHIN_WORDS:
+            return ""
+        return " " if category.startswith("P") else character
+
+
+@functools.lru_cache(maxsize=64)
+def _rules(letters: str) -> _Rules:
+    return _Rules(letters)
+
+
+def _without_marks(text: str, letters: str, remove_marks: Collection[Marks]) -> str:
+    """A text without some signs, apart from those that the alphabet has, also as a part of a letter."""
+    if "vowel_signs" in remove_marks:
+        text = _VOWEL_SIGNS.sub(lambda sign: sign[0] if sign[0] in letters else "", text)
+    if "stress_marks" in remove_marks:
+        text = "".join(_unstressed(character, letters) for character in text)
+    return text
+
+
+def _unstressed(character: str, letters: str) -> str:
+    """A letter without an acute or grave accent, unless the alphabet has the letter with it."""
+    if character in _STRESS_MARKS:
+        return character if character in letters else ""
+    if not letters or character.lower() in letters:
+        return character
+    decomposed = unicodedata.normalize("NFD", character)
+    plain = "".join(mark for mark in decomposed if mark not in _STRESS_MARKS)
+    return unicodedata.normalize("NFC", plain)
