@@ -64,9 +64,9 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
       EmptyText: the text has no words.
     """
     # ASR: words alone.
-    if settings.kind == "transcript" or settings.kind in LANGUAGES.values():
-        if unheard := not_understood(text):
-            raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
+    is_transcript = settings.kind == "transcript" or settings.kind in LANGUAGES.values()
+    if is_transcript and (unheard := not_understood(text)):
+        raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
     if settings.kind == "transcript":
         spoken = replace_tags(text, settings.tags, settings.tag_symbol)
         words = normalize_transcript(spoken, letters + settings.tag_symbol if letters else "", settings.remove_marks)

@@ -27,6 +27,8 @@ Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
 
 _APOSTROPHES = "'’‘ʼʻ`´‛＇\u055a"
+_LOW_QUOTE = "‚"
+"""Opens what an apostrophe closes."""
 _DASHES = "/_～"
 """Between words, as those of the category Pd are."""
 _READ_AS_WORDS = "%&@#*\\§¶†‡‰‱٪؉؊※′″"
@@ -147,7 +149,7 @@ class _Rules(dict[int, str]):
         own = [mark for mark in _APOSTROPHES if mark in self._letters]
         self._apostrophe = own[0] if own else "'"
         others = [mark for mark in _APOSTROPHES if mark not in own[1:]]
-        self.apostrophes = str.maketrans(dict.fromkeys(others, "'"))
+        self.apostrophes = str.maketrans(dict.fromkeys([*others, _LOW_QUOTE], "'"))
 
     def lower(self, text: str) -> str:
         """Lower case; İ has one letter elsewhere too, and not an i with a dot above it."""
@@ -162,7 +164,8 @@ class _Rules(dict[int, str]):
     def _replacement(self, character: str) -> str:
         category = unicodedata.category(character)
         if character == "'":
-            return self._apostrophe
+            # A Turkish or Azeri name has one before its ending.
+            return "" if self._turkic and "'" not in self._letters else self._apostrophe
         if character == _GERESH and character not in self._letters:
             return self._apostrophe if self._apostrophe in self._letters or not self._is_known else ""
         if character in self._letters or character in _READ_AS_WORDS:

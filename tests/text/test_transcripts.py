@@ -1,0 +1,132 @@
+"""Transcripts of any language keep their letters, and lose what is no letter."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxline.text.alphabet import Alphabet, UnsupportedText, split_words
+from voxline.text.frontend import apply_frontend
+from voxline.text.settings import FrontendSettings
+from voxline.text.transcripts import normalize_transcript
+
+LATIN = " abcdefghijklmnopqrstuvwxyz"
+
+
+def read_languages() -> dict[str, tuple[str, list[str]]]:
+    """Language → its letters, and sentences with the punctuation of its own orthography."""
+    languages = {}
+    for block in (Path(__file__).parent / "languages.txt").read_text(encoding="utf-8").strip().split("\n\n"):
+        first, *sentences = block.split("\n")
+        language, _, letters = first.partition(": ")
+        languages[language] = (f" {letters}", sentences)
+    return languages
+
+
+LANGUAGES = read_languages()
+CATEGORIES = ("Ps", "Pe", "Pi", "Pf", "Pd", "Po", "Cf")
+MARKS = "".join(chr(code) for code in range(0x80, 0x3100) if unicodedata.category(chr(code)) in CATEGORIES)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_language_with_its_own_punctuation_is_accepted(language: str) -> None:
+    letters, sentences = LANGUAGES[language]
+    alphabet = Alphabet.from_name(letters)
+    for sentence in sentences:
+        symbols = apply_frontend(sentence, FrontendSettings(), alphabet.characters).symbols
+        assert alphabet.unknown(symbols) == "", sentence
+        assert symbols == " ".join(symbols.split()) != ""
+        assert letters_of(symbols) == letters_of(lower(sentence, alphabet.characters)), sentence
+
+
+def lower(text: str, letters: str) -> str:
+    folded = unicodedata.normalize("NFKC" if "カ" in letters else "NFC", text)
+    return (folded.replace("I", "ı") if "ı" in letters else folded).replace("İ", "i").lower()
+
+
+def letters_of(text: str) -> str:
+    """Letters and the marks that belong to them, without those that stretch a line."""
+    return "".join(
+        character
+        for character in text
+        if unicodedata.category(character)[0] in "LMN" and character not in "\u0640\u02bb\u02bc\u2019"
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), language=st.sampled_from(["de", "tr", "ru", "el", "hi", "fa", "he", "th", "ja", "vi"]))
+def test_no_letter_is_changed_by_what_stands_around_it(data: st.DataObject, language: str) -> None:
+    """Whatever marks of Unicode stand between the letters of an alphabet, the letters stay as they are."""
+    letters = Alphabet.from_name(LANGUAGES[language][0]).characters
+    own = letters.replace(" ", "")
+    text = data.draw(st.text(st.sampled_from(own + " " * 5 + MARKS), max_size=40))
+    symbols = normalize_transcript(text, letters)
+    expected = unicodedata.normalize("NFC", "".join(letter for letter in text if letter in own))
+    assert unicodedata.normalize("NFC", "".join(letter for letter in symbols if letter in own)) == expected
+    assert normalize_transcript(symbols, letters) == symbols
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=30))
+def test_any_text_is_normalized_once(text: str) -> None:
+    symbols = normalize_transcript(text)
+    assert normalize_transcript(symbols) == symbols == " ".join(symbols.split())
+    assert unicodedata.is_normalized("NFC", symbols)
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("[noise]", ""),
+        ("(laughter) close the [background noise] door", "close the door"),
+        ("close the <noise> door", "close the door"),
+        ("close {Breath} the [throat-clearing] door", "close the door"),
+        ("the [old] door (again)", "the old door again"),  # brackets of prose
+        ("she said 'wait' and 'tis 'cause he's my friends' dog", "she said wait and 'tis 'cause he's my friends' dog"),
+        ("'Wait,' she said. ''Go!''", "wait she said go"),
+        ("rock 'n' roll, the ’90s", "rock 'n' roll the '90s"),
+        ("‚so‘ ‹so› ‛so’ ＇so＇", "so so so so"),
+        ("ＡＢＣ so\u00adft zero\u200bwidth \ufeffmark \u200eleft", "abc soft zerowidth mark left"),
+        ("50% of it & 3 @ home", "50% of it & 3 @ home"),  # signs that are spoken are no punctuation
+    ],
+)
+def test_marks_quotes_and_tags(written: str, spoken: str) -> None:
+    assert apply_frontend(written, FrontendSettings(), Alphabet.from_name("english").characters).symbols == spoken
+
+
+def test_a_noise_may_be_a_symbol_of_its_own() -> None:
+    how = FrontendSettings(tag_symbol="#", tags=["noise", "bark"])
+    letters = Alphabet.from_name(LATIN + "'#").characters
+    assert apply_frontend("Close [noise] the (bark) door (cough)", how, letters).symbols == "close # the # door cough"
+
+
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript", "mandarin_transcript"])
+@pytest.mark.parametrize("text", ["open the <unk> door", "open [inaudible] door", "(unintelligible)"])
+def test_speech_that_nobody_understood_is_a_reject(kind: str, text: str) -> None:
+    """Its words are missing: a model would learn that they are silence."""
+    with pytest.raises(UnsupportedText, match="stands for speech that nobody understood"):
+        apply_frontend(text, FrontendSettings.of({"kind": kind}))
+
+
+def test_signs_are_removed_on_request_unless_the_alphabet_has_them() -> None:
+    arabic = LANGUAGES["ar"][0]
+    how = FrontendSettings(remove_marks=["vowel_signs", "stress_marks"])
+    assert apply_frontend("أينَ الكتابُ؟", how, arabic).symbols == "أين الكتاب"
+    assert apply_frontend("أينَ", how, arabic + "َ").symbols == "أينَ"
+    assert apply_frontend("За́мок и замо́к, ёлка", how, LANGUAGES["ru"][0]).symbols == "замок и замок ёлка"
+    assert apply_frontend("café ò", how, LATIN + "é").symbols == "café o"
+    assert apply_frontend("За́мок", FrontendSettings(), LANGUAGES["ru"][0]).symbols == "за\u0301мок"  # not in silence
+
+
+def test_letters_that_nfc_takes_apart_are_symbols_once() -> None:
+    alphabet = Alphabet.from_name(" अकखगजडढफ\u0958\u0959\u095a\u095b\u095c\u095d\u095e")
+    assert alphabet.characters == " अकखगजडढफ\u093c"
+    assert alphabet.unknown(normalize_transcript("\u0958ख", alphabet.characters)) == ""
+
+
+def test_languages_without_spaces_are_counted_in_characters() -> None:
+    assert split_words("สวัสดี ok") == [*"สวัสดี", "ok"]
+    assert split_words("カナとかな") == [*"カナとかな"]
+    assert split_words("안녕 하세요") == ["안녕", "하세요"]
