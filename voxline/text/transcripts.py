@@ -170,7 +170,7 @@ class _Rules(dict[int, str]):
             return self._apostrophe if self._apostrophe in self._letters or not self._is_known else ""
         if character in self._letters or character in _READ_AS_WORDS:
             return character
-        if character in _DASHES or category in ("Pd", "Cc", "Zs", "Zl", "Zp"):
+        if character in _DASHES or category in ("Pd", "Zs", "Zl", "Zp"):
             return " "
         # Formats, such as a soft hyphen, a mark of direction or a joiner; selectors of a glyph; a stretched line.
         is_selector = "\ufe00" <= character <= "\ufe0f" or character == "\u034f"
