@@ -138,7 +138,7 @@ _WIDTHS = _Widths()
 
 
 class _Rules(dict[int, str]):
-    """What a character becomes beside an alphabet; learned when it is first met."""
+    """Replacements of characters beside an alphabet; each is learned when it is first met."""
 
     def __init__(self, letters: str) -> None:
         self._letters = frozenset(letters) - {" "}

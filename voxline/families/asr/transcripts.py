@@ -49,8 +49,6 @@ _OTHERS = (
 )
 """Frequent words of English, and of languages that are written with the same letters, or often with them alone."""
 _SPOKEN_SIGNS = re.compile(r"[$£€%&+=@#]")
-_UNSEPARATED = ("HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
-"""Scripts whose words are not separated by spaces, as Unicode's names of their letters begin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,10 +203,6 @@ def choose_language_model(texts: Sequence[str], splits: Sequence[str]) -> tuple[
     >>> choose_language_model(["the cat", "the dog", "the cat"], ["train", "train", "dev"])[0]
     {'kind': 'ngram'}
     """
-    letters = Counter(_script(character) for text in texts for character in text if character.isalpha())
-    if sum(letters[script] for script in _UNSEPARATED) > letters.total() / 4:
-        return {}, "language   no language model: the words of this script are not separated by spaces"
-
     vocabulary: set[str] = set()
     held_out: list[str] = []
     for text, split in zip(texts, splits, strict=True):

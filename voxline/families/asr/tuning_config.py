@@ -237,6 +237,7 @@ def _written(texts: Sequence[str], spelling: Spelling) -> tuple[dict[str, Any], 
         return {"frontend": {"kind": "as_is"}, "alphabet": "".join(sorted({" ", *characters} - {"\n", "\t", "\r"}))}, (
             "capitals and punctuation as the transcripts have them"
         )
+    return spelling.settings, "words alone, as the transcripts do"
 
 
 def _prompt(hub_config: Mapping[str, Any], model: str, texts: Sequence[str], language: str) -> dict[str, str]:
