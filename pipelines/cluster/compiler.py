@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
 
 from voxline.components.on_cluster import RUN_ID_ENV, NotifiedRun
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.notify.settings import NOTIFY_ENV
 from voxline.pipelines.cluster import vertex
 from voxline.pipelines.cluster.run_logs import RUN_LABEL
@@ -104,8 +105,31 @@ def _compile(
     if config.corpus.corpora:  # then no corpus stands alone, and the form does not require its location
         defaults["corpus__uri"] = ""
 
+    # Read back before it has its name: KFP writes some texts as YAML that is another text, or none.
     output.parent.mkdir(parents=True, exist_ok=True)
-    compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=defaults)
+    draft = output.with_name(f".{output.stem}.{os.getpid()}.yaml")
+    try:
+        compiler.Compiler().compile(pipeline, str(draft), pipeline_parameters=defaults)
+        _check_written(draft, defaults)
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _check_written(file: Path, defaults: Mapping[str, Any]) -> None:
+    """Raises a WorkError if a compiled file is no YAML, or has other values than the config."""
+    try:
+        with file.open(encoding="utf-8") as stream:
+            document = next(yaml.load_all(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        parameters = document["root"]["inputDefinitions"]["parameters"]
+        written = {name: parameters[name]["defaultValue"] for name in defaults}
+    except (yaml.YAMLError, UnicodeError, KeyError, TypeError, StopIteration) as error:
+        raise WorkError(f"the compiled pipeline cannot be read back, so it was not written: {error}") from None
+    for name, value in defaults.items():
+        if written[name] != value:
+            raise WorkError(
+                f"the compiled pipeline has {written[name]!r} for {name}, and not {value!r}; write it plainer"
+            )
 
 
 def _check_needs(config: RunConfig, optional: Collection[str]) -> None:

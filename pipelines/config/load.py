@@ -35,6 +35,10 @@ MAX_VALUES = 10_000
 MAX_DEPTH = 100
 """Of lists and mappings in each other; a config has five."""
 
+_LINE_ENDS = (0x0A, 0x0D, 0x85, 0x2028, 0x2029)
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Characters that YAML, or a pod's arguments, change or refuse: control characters, ends of lines, halves."""
+
 Source = Path | str | Mapping[str, Any]
 """A layer of a config: a YAML file, YAML text, or a mapping."""
 
@@ -112,6 +116,8 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
     # folder.
     document, assigned = apply_assignments(merged, assignments)
     result = ConfigLayers(document, layers, frozenset(assigned))
+    for key, value in list(iter_values(document)):
+        set_key(document, key, _check_characters(result.source(key), key, value))
     _resolve_paths(document, Path.cwd(), result.is_assigned)
 
     # A refresh that starts a training is that pipeline, with a publication before it.
@@ -132,6 +138,27 @@ def _read_layer(source: Source) -> tuple[str, Values]:
         return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd())
     file = Path(source)
     return str(file), _resolve_paths(read_yaml(file), file.absolute().parent)
+
+
+def _check_characters(source: str, key: str, value: Any) -> Any:
+    """The value, with the halves of characters joined that JSON writes as two, such as `"\\ud83d\\ude00"`.
+
+    Raises:
+      SettingsError: a text has what a file cannot hold, or a compiled pipeline does not bring back: half of a
+        character, a control character, or a line feed, such as that of YAML's `key: |`.
+    """
+    if isinstance(value, list):
+        return [_check_characters(source, f"{key}[{place}]", item) for place, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {name: _check_characters(source, f"{key}.{name}", item) for name, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    text = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    if character := _UNWRITABLE.search(text):
+        code = ord(character[0])
+        hint = "; write the value in quotes, on one line" if code in _LINE_ENDS else ""
+        raise SettingsError(f"{source}: {key!r} has the character U+{code:04X}, which no setting may have{hint}")
+    return text
 
 
 def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] = lambda key: True) -> Values:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from kfp.compiler import Compiler
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
 from tests.pipelines.conftest import compile_to_yaml, load_ir
+from voxline.errors import WorkError
+from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
 
@@ -274,3 +277,26 @@ def test_a_publication_starts_the_training_in_the_same_graph(pipeline: str, tmp_
     assert set(training) == {"train", "evaluate", "push"}
     artifacts = training["train"]["inputs"]["artifacts"]
     assert artifacts["dataset"] == {"componentInputArtifact": "pipelinechannel--publish-version"}
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "fault"),
+    [
+        ("english", "engIish", "has 'engIish' for .*, and not 'english'"),
+        ("components:", "\x07", "cannot be read back"),
+    ],
+)
+def test_a_file_that_says_something_else_is_not_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str, instead: str, fault: str
+) -> None:
+    compile_as_kfp_does = Compiler.compile
+
+    def compile_wrongly(self: Compiler, pipeline: Any, package_path: str, **more: Any) -> None:
+        compile_as_kfp_does(self, pipeline, package_path, **more)
+        file = Path(package_path)
+        file.write_text(file.read_text(encoding="utf-8").replace(written, instead), encoding="utf-8")
+
+    monkeypatch.setattr(Compiler, "compile", compile_wrongly)
+    with pytest.raises(WorkError, match=fault):
+        compile_pipeline(load_config(RUNS["asr"] + IMAGES), tmp_path / "asr.yaml")
+    assert list(tmp_path.iterdir()) == []

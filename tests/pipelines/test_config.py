@@ -239,3 +239,31 @@ def test_a_fallback_gives_the_config_what_a_public_model_fixes(tmp_path: Path) -
     assert config["train"]["start"]["fallback"] == str(tmp_path / "parent")
     with pytest.raises(SettingsError, match=r"train\.start\.fallback is 'asr@1', and .* is there each night"):
         load_config(tmp_path / "run.yaml", ["train.start.fallback=asr@1", f"train.start.model={tmp_path}/parent"])
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        (
+            "convert:\n  alphabet: |\n    abc d\n",
+            r"'convert.alphabet' has the character U\+000A.*in quotes, on one line",
+        ),
+        ('convert: {alphabet: "ab\\x85"}', r"'convert.alphabet' has the character U\+0085"),
+        ('convert: {alphabet: "ab\\u2028"}', r"U\+2028.*on one line"),
+        ('convert: {alphabet: "ab\\x07"}', r"U\+0007, which no setting may have$"),
+        ('convert: {alphabet: "ab\\ud83d"}', r"U\+D83D"),
+        ('corpus: {columns: {text: "a\\tb"}}', r"'corpus.columns.text' has the character U\+0009"),
+        ('language: {text: ["a.txt", "b\\0.txt"]}', r"'language.text\[1\]' has the character U\+0000"),
+    ],
+)
+def test_a_character_that_no_file_holds_is_refused_by_its_key(written: str, fault: str) -> None:
+    with pytest.raises(SettingsError, match=fault):
+        load_config(
+            f"name: x\ncorpus: {{uri: corpus}}\n{written}" if "corpus:" not in written else f"name: x\n{written}"
+        )
+
+
+def test_the_two_halves_of_a_character_are_joined() -> None:
+    """`json.dumps` writes an emoji as two halves, and YAML reads them as two characters."""
+    config = load_config('{"name": "x", "corpus": {"uri": "c"}, "convert": {"alphabet": " ab\\ud83d\\ude00"}}\n')
+    assert config.convert.alphabet == " ab\U0001f600"
