@@ -110,7 +110,9 @@ def init_config(
             metavar="MODEL", help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one."
         ),
     ] = "",
-    language: Annotated[str, typer.Option(help="Of a Whisper of several languages, such as de.")] = "",
+    language: Annotated[
+        str, typer.Option(help="Language of the transcripts, such as de; a Whisper of several needs it.")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a config for a corpus.

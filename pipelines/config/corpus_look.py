@@ -20,7 +20,7 @@ from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.errors import SettingsError
-from voxline.pipelines.config.format_attempts import FormatAttempt, nearest_miss, try_format
+from voxline.pipelines.config.format_attempts import FormatAttempt, nearest_miss, read_further_texts, try_format
 from voxline.rejects import BadAudioError, Reason, Reject
 from voxline.store.scratch import scratch_root
 
@@ -55,6 +55,8 @@ class CorpusLook:
       unreadable: those whose recordings cannot be read, which convert would reject.
       unnamed: paths of recordings that no readable line names.
       unopened: recordings that were not opened, for lack of time.
+      further_texts: transcripts beyond those of the entries, of a larger corpus: an alphabet of the first ones would
+        lack characters.
       complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
       sample_rate: of most recordings in Hz, at most 16,000: speech has little above 8 kHz.
     """
@@ -65,6 +67,7 @@ class CorpusLook:
     unreadable: list[Reject]
     unnamed: list[str]
     unopened: int
+    further_texts: list[str]
     complete: bool
     sample_rate: int
 
@@ -177,9 +180,18 @@ def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:
         located |= {reject.detail.partition(": ")[0] for reject in rejects}
         unnamed = [str(path) for path in corpus.find_audio() if str(path) not in located]
 
+    further_texts = [] if attempt.complete else read_further_texts(attempt.format, corpus)
     rate = min(16_000, max(4_000, headers.rates.most_common(1)[0][0])) if headers.rates else 16_000
     return CorpusLook(
-        attempt.format, entries, rejects, unreadable, unnamed, headers.unopened, attempt.complete, sample_rate=rate
+        attempt.format,
+        entries,
+        rejects,
+        unreadable,
+        unnamed,
+        headers.unopened,
+        further_texts,
+        attempt.complete,
+        sample_rate=rate,
     )
 
 
@@ -238,7 +250,7 @@ def describe_hours(hours: float) -> str:
     """
     if hours >= 1:
         return f"{hours:,.1f} hours"
-    return f"{60 * hours:.0f} minutes" if hours >= 1 / 60 else f"{3_600 * hours:.0f} seconds"
+    return f"{60 * hours:.0f} minutes" if hours >= 1 / 30 else f"{3_600 * hours:.0f} seconds"
 
 
 def describe_faults(look: CorpusLook) -> list[str]:

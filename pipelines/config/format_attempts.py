@@ -22,6 +22,8 @@ from voxline.rejects import Reject
 
 ENTRIES_READ = 5_000
 """Utterances looked at; of a larger corpus, the first ones."""
+MOST_TEXTS = 50_000
+"""Utterances whose transcripts are read for their characters and words."""
 FROM_FILE_NAMES = "fsdd"
 """The format without transcripts, which any other one is preferred to."""
 NO_FILES = "check corpus.format"
@@ -79,6 +81,13 @@ def try_format(format: str, corpus: Corpus) -> FormatAttempt:
         else:
             attempt.entries.append(line)
     return dataclasses.replace(attempt, complete=len(lines) <= ENTRIES_READ)
+
+
+def read_further_texts(format: str, corpus: Corpus) -> list[str]:
+    """The transcripts after the first `ENTRIES_READ` lines, up to `MOST_TEXTS`."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        lines = itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1, MOST_TEXTS)
+        return [line.text for line in lines if isinstance(line, CorpusEntry)]
 
 
 class NearMiss(NamedTuple):

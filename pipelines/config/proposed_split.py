@@ -46,10 +46,15 @@ def propose_split(look: CorpusLook, *, small: bool) -> SplitProposal:
     Args:
       small: dev and test are larger shares, since a few utterances say little.
     """
-    if look.has_test:
-        return _describe(look, {}, "the corpus' own")
-
     test, dev = (0.2, 0.1) if small else (0.1, 0.05)
+
+    # Mozilla draws its own splits again in each release, so a run does not use them.
+    if look.has_test and look.format != "common_voice":
+        names = {entry.split for entry in look.entries}
+        has_dev = "dev" in assign_splits(names, lambda: iter(()), CorpusSettings()).by_corpus_split.values()
+        more = {"by": "corpus", "dev": dev} if small and not has_dev else {}  # of train, in place of 5%
+        return _describe(look, more, "the corpus' own" + ("" if has_dev else ", and dev by utterance from train"))
+
     by_speaker = {"by": "speaker", "test": test, "dev": dev}
     by_utterance = {"by": "utterance", "test": test, "dev": dev}
     if not look.speakers:
@@ -113,6 +118,6 @@ def _describe(look: CorpusLook, settings: dict[str, Any], how: str) -> SplitProp
     more = "" if look.complete else f", of the first {len(look.entries):,} utterances"
     findings = [f"split      {how}", f"           {', '.join(parts)}{more}"]
     few = [name for name in ("dev", "test") if counts[name] < FEW_UTTERANCES <= counts["train"]]
-    if few and look.complete and not settings:
+    if few and look.complete and settings.get("by", "corpus") == "corpus":
         findings.append(f"warning    {' and '.join(few)}: fewer than {FEW_UTTERANCES} utterances say little")
     return SplitProposal(settings, splits, findings)

@@ -97,12 +97,13 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         *([f"  split: {flow_mapping(split.settings)}"] if split.settings else []),
         *_accept_rejects(look),
     ]
-    spelling = choose_spelling(look.texts, language)
-    language_model, words_known = choose_language_model(spelling.texts, split.splits)
+    spelling = choose_spelling([*look.texts, *look.further_texts], language)
+    splits = [*split.splits, *("train" for _ in look.further_texts)]
+    language_model, words_known = choose_language_model(spelling.texts, splits)
     closed = small and _has_few_words(spelling)
     gate = _gate(look, split, EXPECTED_ERRORS if closed else OPEN_ERRORS)
     if parent:
-        tuning = tuning_config(parent, look.texts, language)
+        tuning = tuning_config(parent, [*look.texts, *look.further_texts], language)
         return _tuned(look, name, folder.absolute(), corpus, split, tuning, gate)
 
     # Each utterance of train at three speeds.
@@ -118,6 +119,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     )
 
     convert = {"sample_rate": look.sample_rate, **spelling.settings, **_accept_convert_rejects(look, spelling.lost)}
+    unseen = _unseen_characters(spelling, splits)
     only = "" if language_model.get("open_vocabulary") else "  # recognizes the words of the transcripts alone"
 
     # Text rather than a dump of values, so that the file has comments and related settings on one line.
@@ -131,6 +133,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         f"  augment: {augment},",
         "  export: {onnx: float32}}  # recognizes without TensorFlow",
         *([f"language: {flow_mapping(language_model)}{only}"] if language_model else []),
+        *_accept_unseen_characters(unseen),
         *gate.lines,
     ]
     words = {word for text in spelling.texts for word in split_words(text)}
@@ -142,6 +145,7 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
         f"training   {epochs} epochs, about {steps_per_epoch * epochs:,} steps{more}",
         words_known,
         *spelling.findings,
+        *([f"warning    not in train, only in dev or test: {' '.join(unseen[:20])}"] if unseen else []),
         *describe_faults(look),
         gate.finding,
         *_warn_of_vocabulary(look, spelling),
@@ -210,7 +214,7 @@ def _accept_rejects(look: CorpusLook) -> list[str]:
     if look.reject_share <= CorpusSettings().max_reject_share:
         return []
     share = math.ceil(100 * look.reject_share) / 100
-    return [f"  max_reject_share: {share:g}  # {len(look.rejects):,} are faulty: mend them, and remove this line"]
+    return [f"  max_reject_share: {share:g}  # faulty: {len(look.rejects):,}; mend them, and remove this line"]
 
 
 def _accept_convert_rejects(look: CorpusLook, lost: int) -> dict[str, float]:
@@ -222,8 +226,23 @@ def _accept_convert_rejects(look: CorpusLook, lost: int) -> dict[str, float]:
     limits = ConvertSettings()
     lengths = map(spoken_seconds, look.entries)
     lost += sum(length > limits.max_seconds or 0 < length < limits.min_seconds for length in lengths)
-    share = (lost + len(look.unreadable)) / (len(look.entries) + len(look.unreadable))
+    share = (lost + len(look.unreadable)) / (len(look.entries) + len(look.further_texts) + len(look.unreadable))
     return {} if share <= limits.max_reject_share else {"max_reject_share": math.ceil(100 * share) / 100}
+
+
+def _unseen_characters(spelling: Spelling, splits: list[str]) -> list[str]:
+    """The characters of dev and test that train lacks: some Chinese ones in nearly every corpus."""
+    train: set[str] = set()
+    held_out: set[str] = set()
+    for text, name in zip(spelling.texts, splits, strict=True):
+        (train if name == "train" else held_out).update(text)
+    return sorted(held_out - train)
+
+
+def _accept_unseen_characters(unseen: list[str]) -> list[str]:
+    """The setting without which validate refuses such a corpus: the model is right to get these wrong."""
+    why = f"of dev and test, {len(unseen):,} are not in train"
+    return [f"validate: {{unseen_characters: {{severity: warning}}}}  # {why}"] if unseen else []
 
 
 @dataclasses.dataclass(frozen=True)

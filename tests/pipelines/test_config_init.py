@@ -22,6 +22,7 @@ from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError
 from voxline.families.asr import tuning_config
 from voxline.metrics.paired import EXPECTED_ERRORS, proposed_margin
+from voxline.pipelines.config import format_attempts
 from voxline.pipelines.config.corpus_look import describe_hours
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
@@ -99,6 +100,9 @@ def test_the_own_splits_of_a_corpus_are_kept(tmp_path: Path) -> None:
     folder = manifest(tmp_path / "c", split="train")
     with open(folder / "manifest.jsonl", "a", encoding="utf-8") as file:
         file.write('\n{"audio_filepath": "clips/1.wav", "offset": 0.2, "text": "no", "split": "test"}')
+    assert "split: {by: corpus, dev: 0.1}" in propose_config(folder).text  # of train
+    with open(folder / "manifest.jsonl", "a", encoding="utf-8") as file:
+        file.write('\n{"audio_filepath": "clips/1.wav", "offset": 0.3, "text": "no", "split": "dev"}')
     assert "split:" not in propose_config(folder).text
 
 
@@ -160,7 +164,7 @@ def test_files_are_opened_and_what_is_wrong_with_them_is_counted(tmp_path: Path)
     for start in starts:
         assert any(line.startswith(f"warning    {start}") for line in warnings), (start, warnings)
     assert proposal.findings[0] == "format     manifest: 57 utterances, 29 seconds"
-    assert "max_reject_share: 0.07  # 4 are faulty" in proposal.text
+    assert "max_reject_share: 0.07  # faulty: 4" in proposal.text
     config = write_config(proposal, tmp_path / "c.yaml")
     assert sum(split_shares(tmp_path, config).values()) == 58  # convert, which decodes, will reject the third
 
@@ -177,7 +181,7 @@ def test_names_of_files_are_the_last_guess(tmp_path: Path) -> None:
 def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> None:
     proposal = propose_config(dictate(tmp_path, ["at 7:30 am", "good night", "♥"]), "times")
     assert "frontend: {kind: english_transcript}" in proposal.text
-    assert len(proposal.text.splitlines()) <= 14
+    assert len(proposal.text.splitlines()) <= 15
     # Train lacks the words of dev, and the heart has no sound.
     assert "language: {kind: ngram, open_vocabulary: true}" in proposal.text
     assert "max_reject_share: 0.34" in proposal.text
@@ -197,6 +201,16 @@ def test_a_config_has_the_letters_of_its_transcripts(tmp_path: Path) -> None:
         "the alphabet"
     )
     assert "warning    1 of 301 utterances become rejects by their transcripts" in proposal.findings
+
+
+def test_the_letters_of_a_large_corpus_are_those_of_all_its_transcripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first recordings are opened and counted."""
+    monkeypatch.setattr(format_attempts, "ENTRIES_READ", 10)
+    proposal = propose_config(dictate(tmp_path, ["grüße"] * 20 + ["schöne"] * 20))
+    assert yaml.safe_load(proposal.text)["convert"]["alphabet"] == " ceghnrsßöü"
+    assert proposal.findings[0].startswith("format     manifest: 11 or more utterances")
 
 
 def test_recordings_without_transcripts_are_refused_with_a_line_to_write(tmp_path: Path) -> None:

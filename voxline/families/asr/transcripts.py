@@ -98,7 +98,10 @@ def choose_spelling(texts: Sequence[str], language: str = "") -> Spelling:
         shown = alphabet if len(alphabet) <= 60 else f"{alphabet[:60]}…"
         findings.append(f"alphabet   {len(alphabet):,} characters: {shown}")
 
-    spelled = [text if set(text) <= set(alphabet) else "" for text in written]
+    # As convert will write them: the alphabet decides which marks are letters, and what is the small letter of an I.
+    characters = set(alphabet)
+    spelled = [_apply(text, kind, alphabet) for text in texts]
+    spelled = [text if characters.issuperset(text) else "" for text in spelled]
     findings += _name_reasons(reasons, left_out, utterances, texts, written)
     unread = [text for text, result in zip(texts, written, strict=True) if not result]
     if unread:
@@ -127,9 +130,9 @@ def _frontend(texts: Sequence[str], language: str) -> FrontendKind:
     return LANGUAGES["en"] if others <= english else "transcript"
 
 
-def _apply(text: str, kind: FrontendKind) -> str:
+def _apply(text: str, kind: FrontendKind, letters: str = "") -> str:
     try:
-        return apply_frontend(text, FrontendSettings(kind=kind)).symbols
+        return apply_frontend(text, FrontendSettings(kind=kind), letters).symbols
     except ValueError:  # without words, or with characters that have no sound
         return ""
 
