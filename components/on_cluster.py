@@ -32,6 +32,7 @@ class NotifiedRun:
     Attributes:
       steps: of the graph, in order; the last one sends the outcome.
       settings: the section `notify` as JSON values.
+      training: `RunIdentity.training`.
       links: step → the name under which the event links its page. Of several steps with a name, the last one has it.
     """
 
@@ -42,6 +43,7 @@ class NotifiedRun:
     steps: list[str]
     settings: dict[str, Any]
     links: dict[str, str] = dataclasses.field(default_factory=dict)
+    training: str = ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, ensure_ascii=False)
@@ -110,7 +112,7 @@ class _Records:
 
     def identity(self, started: float) -> RunIdentity:
         run = self._run
-        return RunIdentity(run.pipeline, run.name, run.model, tuple(run.corpora), self._run_id, started)
+        return RunIdentity(run.pipeline, run.name, run.model, tuple(run.corpora), self._run_id, started, run.training)
 
     def add(self, record: StepRecord, start: float) -> None:
         """Writes a record. What goes wrong is printed, and is not the step's failure."""

@@ -23,6 +23,9 @@ class PublishSettings(Settings):
     history: str = pydantic.Field(
         "", description="folder or bucket URI of the history of runs, which says which versions were judged"
     )
+    training: str = pydantic.Field(
+        "", description="digest of the settings of train and of the steps after it, where `then` is set; computed"
+    )
     compact_below: float = pydantic.Field(
         0.5,
         ge=0,

@@ -38,8 +38,8 @@ def run(
     """Publishes a dataset under the next number, unless the latest version has the same content.
 
     With `publish.then`, the count `skipped` is 1 if the run ends here: nothing was published, and a model of this
-    version was judged. A training that failed, or was killed, is thus started again, and so is one on a version that
-    a purge has changed since.
+    version was judged that was trained by these settings. A training that failed, or was killed, is thus started again,
+    and so is one on a version that a purge has changed since.
 
     Args:
       dataset: the output of extract: a folder or bucket URI.
@@ -82,7 +82,7 @@ def run(
 
 
 def _was_judged(version: PublishedVersion, settings: PublishSettings, registry: Path | str, model_name: str) -> bool:
-    """Returns whether a run has judged a model of a version, by the history; False where that cannot be read."""
+    """Returns whether a run has judged a model of a version and of these settings; False where nobody can tell."""
     if "train" in os.environ.get(FORCE_ENV, "").split(","):
         return False
     from voxline.notify.history import FOLDER, read_runs  # few runs need it
@@ -98,6 +98,7 @@ def _was_judged(version: PublishedVersion, settings: PublishSettings, registry: 
     # A run that ended after publish, as this one may, has a verdict on the dataset alone.
     return any(
         run.get("dataset_uri") == version.uri
+        and run["run"].get("training", "") == settings.training
         and run["verdict"] in _JUDGED
         and run.get("digest")
         and run["run"].get("started", "") > purged

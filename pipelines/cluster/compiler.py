@@ -166,6 +166,7 @@ def _notified(config: RunConfig) -> str:
         steps=steps,
         settings=config.notify.plain(),
         links={step: STEPS[step].link for step in steps if STEPS[step].link},
+        training=str(get_key(config.plain(), "publish.training") or ""),
     )
     return run.to_json()
 

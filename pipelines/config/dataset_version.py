@@ -4,6 +4,7 @@ The version was converted and extracted by its refresh. Those settings of it tha
 run's config, and a value that contradicts them is refused.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -59,24 +60,35 @@ def read_version(root: Path | str, reference: str) -> tuple[str, Values]:
     return f"{versions.name}@{number}", decided
 
 
-def apply_version(values: Values, reference: str, decided: Values, defaults: Values) -> None:
+def apply_version(
+    values: Values, reference: str, decided: Values, defaults: Values, given: Collection[str] | None = None
+) -> None:
     """Puts the name of a version, and what it decides, into the values of a config.
 
     Args:
       reference: with its number.
       decided: of `read_version`.
-      defaults: of the config's class; a value that is another one was set.
+      defaults: of the config's class; where it is not known what was given, any other value was.
+      given: keys of the values that a person gave, also of one that is the class's default.
 
     Raises:
-      SettingsError: a value was set that the version contradicts.
+      SettingsError: a value was given that the version contradicts.
     """
     for key in KEYS:
-        value = get_key(values, key)
-        right = get_key(decided, key)
-        if not _equal(key, value, right) and value != get_key(defaults, key):
-            raise SettingsError(f"{key} is {value!r}, and {reference} was made with {right!r}; leave it out")
-        set_key(values, key, right)
+        for name in _keys_given(key, values, defaults, given):
+            value = get_key(values, name)
+            right = get_key(decided, name)
+            if not _equal(name, value, right):
+                raise SettingsError(f"{name} is {value!r}, and {reference} was made with {right!r}; leave it out")
+        set_key(values, key, get_key(decided, key))
     set_key(values, "corpus.dataset", reference)
+
+
+def _keys_given(key: str, values: Values, defaults: Values, given: Collection[str] | None) -> list[str]:
+    """The keys at and below one whose values were given."""
+    if given is None:
+        return [] if get_key(values, key) == get_key(defaults, key) else [key]
+    return sorted(name for name in given if name == key or name.startswith(f"{key}."))
 
 
 def _equal(key: str, value: Any, right: Any) -> bool:

@@ -98,7 +98,11 @@ def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConf
     # Validated twice: derived values follow from a valid config, and must themselves be valid.
     config_class = _config_class(layers, pipeline)
     config = _validate(config_class, merge(config_class.defaults(layers.document), layers.document), layers)
-    return _fill_in_derived(config, layers)
+    config = _fill_in_derived(config, layers)
+    # A version contradicts what a person gave, and replaces what nobody did.
+    if config.corpus.dataset:
+        config._given = frozenset(key for key, _ in iter_values(layers.document))
+    return config
 
 
 def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> ConfigLayers:
@@ -288,7 +292,7 @@ def _fill_in_derived(config: RunConfig, layers: ConfigLayers) -> RunConfig:
     for key, (value, origin) in config.derived_values().items():
         # The same value twice is no contradiction: a recorded config has every key.
         set_value = get_key(values, key) if is_key_set(config, key) else None
-        if set_value not in (None, value):
+        if set_value not in (None, value) and key not in config.computed_keys:
             raise SettingsError(
                 f"{layers.source(key)}: {key!r} is {set_value!r}, but {origin!r} makes it {value!r}; "
                 f"leave {key!r} out, and it follows"

@@ -16,10 +16,11 @@ from voxline.families.family import Family, find_family
 from voxline.pipelines.config.dataset_version import apply_version, read_version, version_defaults
 from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.run_config import NAME_PATTERN, Name, RunConfig
-from voxline.pipelines.graphs import check_pipeline, pipeline_names, steps_of
+from voxline.pipelines.graphs import check_pipeline, graph_of, pipeline_names, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.registry.registry import Registry
 from voxline.settings import Settings, merge
+from voxline.store.hashing import hash_value
 from voxline.text.alphabet import Alphabet
 from voxline.training.settings import TrainSettings
 
@@ -28,6 +29,8 @@ class TrainingRunConfig(RunConfig):
     """A run of a pipeline from a corpus to a pushed model; `config_class_of` makes the class of each model family."""
 
     account: ClassVar[str] = "voxline-train"
+
+    computed_keys = frozenset({"publish.training"})
 
     required_on_a_cluster: ClassVar[Sequence[str]] = (*RunConfig.required_on_a_cluster, "datasets", "corpus__dataset")
 
@@ -95,7 +98,7 @@ class TrainingRunConfig(RunConfig):
             return config
         reference, decided = read_version(config.datasets, config.corpus.dataset)
         values = config.plain()
-        apply_version(values, reference, decided, type(self).example())
+        apply_version(values, reference, decided, type(self).example(), self._given)
 
         # What follows from the values that the version decides, follows from them now.
         for _ in range(2):
@@ -108,7 +111,15 @@ class TrainingRunConfig(RunConfig):
         derived = super().derived_values()
         if self.corpus.corpora:
             derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
+        if self.publish.then:
+            derived["publish.training"] = (self._training_digest(), "train and the sections after it")
         return {**derived, **self.family().derived_values(self)}
+
+    def _training_digest(self) -> str:
+        """Names the settings of train and of the steps after it, by what counts in their keys."""
+        steps = list(graph_of(self.pipeline, self.optional_steps()))
+        sections = {STEPS[step].config_section: self.section(step) for step in steps[steps.index("train") :]}
+        return hash_value({name: section.key_values() for name, section in sections.items()})
 
     def check_inputs(self) -> None:
         self.family().check_inputs(self)

@@ -56,6 +56,12 @@ class SigningSettings(Settings):
 class RunConfig(Settings):
     """A run of a pipeline; each pipeline has a class of its own."""
 
+    _given: frozenset[str] | None = None
+    """Keys of the values that a person gave, of a config with `corpus.dataset`; None if that is not known."""
+
+    computed_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that follow from the config alone: a value that a recorded config has is replaced."""
+
     default_folders: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
     """Key of a location → the folder in the run's folder that it defaults to."""
 

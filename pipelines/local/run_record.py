@@ -10,6 +10,7 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.notify.event import Erasure, FigureAnomaly, PublishedModel, RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
+from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.load import read_yaml
 from voxline.pipelines.config.locations import corpus_locations, corpus_uris
 from voxline.provenance import git_revision, package_versions
@@ -82,7 +83,8 @@ class RunRecord:
         """The names of the run, for receivers of its outcome."""
         model = self.config.get("model", "")  # a pipeline that trains nothing has none
         corpora = tuple(corpus_locations(self.config))
-        return RunIdentity(self.pipeline, self.name, model, corpora, self.id, self.started)
+        training = str(get_key(self.config, "publish.training") or "")
+        return RunIdentity(self.pipeline, self.name, model, corpora, self.id, self.started, training)
 
     def write(self) -> None:
         """Writes run.json. It replaces the file at once, so readers of a run in progress see a whole record."""

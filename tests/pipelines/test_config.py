@@ -151,6 +151,19 @@ def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
     assert load_config(again) == first
 
 
+def test_a_change_of_what_is_trained_changes_the_digest_that_a_publication_judges_by(tmp_path: Path) -> None:
+    """A recorded config has the digest of its own settings, which a change of these replaces."""
+    text = "publish: {dataset: digits, then: asr}\n"
+    first = config(tmp_path, text)
+    digests = [
+        load_config(first.to_yaml(), settings).publish.training
+        for settings in ([], ["convert.workers=3"], ["train.epochs=77"], ["push.limits.wer=0.2"])
+    ]
+    assert digests[:2] == [first.publish.training] * 2
+    assert len(set(digests)) == 3
+    assert config(tmp_path, "publish: {dataset: digits}\n").publish.training == ""
+
+
 def test_the_record_omits_the_default_cluster_section(tmp_path: Path) -> None:
     assert "cluster" not in config(tmp_path).to_yaml()
     assert "spot: true" in config(tmp_path, "cluster: {spot: true}\n").to_yaml()

@@ -21,6 +21,7 @@ from voxline.data.recordings import refuse_changed_audio
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.pipeline_configs import config_class_of
 from voxline.pipelines.graphs import graph_of
 from voxline.store.files import read_json
 
@@ -197,11 +198,12 @@ def test_the_settings_of_a_version_are_those_of_its_refresh(house: House, on_lat
     assert config.extract.features == refreshed.extract.features
     assert config.extract.features.mels == 16
 
-    other = ["--set", "extract.features.mels=20"]
-    refused = voxline("run", "asr", "--config", "on-version.yaml", "--dry-run", *other, cwd=house.folder)
-    assert refused.returncode == 2
-    assert "extract.features is" in refused.stderr
-    assert "commands@2 was made with" in refused.stderr
+    # Also a value that is the default of all configs, which nobody else can tell from one that was not given.
+    for mels in (20, config_class_of("asr").example()["extract"]["features"]["mels"]):
+        other = ["--set", f"extract.features.mels={mels}"]
+        refused = voxline("run", "asr", "--config", "on-version.yaml", "--dry-run", *other, cwd=house.folder)
+        assert refused.returncode == 2
+        assert f"extract.features.mels is {mels}, and commands@2 was made with 16; leave it out" in refused.stderr
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from tests.buckets.s3_server import S3Storage
 from tests.buckets.storages import EVERY_STORAGE
 from tests.pipelines.conftest import CONFIG
 from tests.training.processes import read_log, start_process
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import read_model_info
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.single_step import run_step
@@ -121,6 +122,26 @@ def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
     assert not files(cluster.fresh_pod())
     assert format_models(f"{cluster.storage.uri}/registry")[0].startswith("asr  version 1")
     assert (find_model(f"{cluster.storage.uri}/registry/asr") / "saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_pods_publish_a_version_to_a_bucket_and_train_on_it(cluster: Cluster) -> None:
+    datasets = f"datasets={cluster.storage.uri}/datasets"
+    published = cluster.run(*TO_A_DATASET, "publish", settings=(datasets, "publish.dataset=commands"))["publish"]
+    assert published.uri == f"{cluster.storage.uri}/datasets/commands/1"
+
+    # Its features are the version's: the config's other value is refused where a person gave it, the default included.
+    on_version = (datasets, "corpus.uri=''", "corpus.dataset=commands@latest")
+    for mels in (20, 80):
+        with pytest.raises(SettingsError, match=f"mels is {mels}, and commands@1 was made with 16; leave it out"):
+            cluster.run("dataset", settings=(*on_version, f"extract.features.mels={mels}"))
+    made = cluster.run(
+        "dataset", "train", "evaluate", "push", settings=(*on_version, "push.limits.wer=10", "push.smoke_test=false")
+    )
+    assert made["dataset"].counts["version"] == 1
+    assert read_model_info(localize(made["train"].output_uri("model"))).dataset.key == published.key
+    verdict = read_json(localize(made["push"].output_uri("verdict")))
+    assert (verdict["dataset"], verdict["model"]) == ("commands@1", f"{cluster.storage.uri}/registry/asr/1")
 
 
 def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...], log: Path) -> None:

@@ -20,6 +20,8 @@ from voxline.components.publish.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.versions import VERSION_FILE, DatasetVersions, list_datasets
 from voxline.errors import WorkError
+from voxline.notify.event import RunEvent, RunIdentity
+from voxline.notify.history import record_run
 from voxline.operations.shard_gc import collect_garbage
 from voxline.store import files
 from voxline.training.batches import Batches
@@ -32,6 +34,22 @@ def content(folder: Path) -> list[Any]:
     dataset = Dataset.read(folder)
     batches = Batches(dataset, "train", batch_size=4, shuffled=True, seed=1)
     return [list(dataset.rows()), dataset.mean, *((b.ids, b.features.tobytes()) for b in batches.epoch(1))]
+
+
+def test_a_run_ends_here_only_where_these_settings_were_judged_on_this_version(
+    extracted: Extract, tmp_path: Path
+) -> None:
+    history = str(tmp_path / "history")
+    settings = PublishSettings(then="asr", training="one", history=history)
+    first = run(extracted(), tmp_path / "store", tmp_path / "datasets", settings, model_name="asr")
+    assert "skipped" not in first.counts
+    identity = RunIdentity("asr", "nightly", "asr", training="one")
+    record_run(RunEvent(identity, "refused", "", time.time(), digest="9f", dataset_uri=first.uri), history)
+    for training, skipped in (("one", 1), ("another", None)):
+        changed = settings.model_copy(update={"training": training})
+        again = run(extracted(), tmp_path / "store", tmp_path / "datasets", changed, model_name="asr")
+        assert again.reused
+        assert again.counts.get("skipped") == skipped
 
 
 def test_versions_are_numbered_and_the_same_content_creates_none(extracted: Extract, tmp_path: Path) -> None:

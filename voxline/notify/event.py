@@ -108,6 +108,7 @@ class RunIdentity:
       model: the model's name in the registry; empty for a run without one.
       corpora: locations of the recordings.
       started: seconds since 1970.
+      training: digest of the settings of train and of the steps after it; empty if nothing depends on it.
     """
 
     pipeline: str
@@ -116,6 +117,7 @@ class RunIdentity:
     corpora: tuple[str, ...] = ()
     id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
     started: float = dataclasses.field(default_factory=time.time)
+    training: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,6 +339,7 @@ class RunEvent:
                 "name": self.run.name,
                 "model": self.run.model,
                 "corpora": list(self.run.corpora),
+                "training": self.run.training,
                 "started": format_utc(self.run.started),
                 "ended": format_utc(self.ended),
                 "seconds": round(max(0.0, self.ended - self.run.started), 1),
