@@ -245,11 +245,12 @@ def summarize(info: EvaluationInfo) -> str:
 def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     utterances: list[Utterance] = []
 
-    # One pass over the manifest, which may have millions of lines: sums of each split, the utterances of one.
+    # Read once: a version's rows are parsed, and their recordings found, with each reading.
+    listed = read_utterances(manifest)
     counts: collections.Counter[str] = collections.Counter()
     seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
     speakers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
-    for utterance in read_utterances(manifest):
+    for utterance in listed:
         counts[utterance.split] += 1
         seconds[utterance.split] += utterance.duration
         speakers[utterance.split].add(utterance.speaker)
@@ -271,12 +272,9 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     if times > 1:
         raise WorkError(f"{manifest}: id {most} appears {times} times; utterances are compared by id, make it unique")
 
-    # Read again instead of keeping the sentences of train, which may be many.
     sentences = {utterance.text for utterance in utterances}
     seen = frozenset(
-        utterance.text
-        for utterance in read_utterances(manifest)
-        if utterance.split == "train" and utterance.text in sentences
+        utterance.text for utterance in listed if utterance.split == "train" and utterance.text in sentences
     )
 
     # The order of a person: train, dev, test, then other splits by name.

@@ -14,8 +14,9 @@ import pytest
 import soundfile
 
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
+from voxline.components.evaluate import step
 from voxline.components.evaluate.step import run
-from voxline.data.manifest import read_manifest, write_manifest
+from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.saved_model import model_digest
@@ -66,6 +67,22 @@ def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfe
     assert metrics["smoke_test"]["text"] == metrics["smoke_test"]["reference"]
     assert 0 < work.metrics["rtf"] < 1
     assert not (tmp_path / "registry").exists()
+
+
+def test_the_utterances_are_read_once(corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each reading of a version parses all rows and looks for their recordings."""
+    listed = list(read_manifest(corpus))
+    write_manifest(tmp_path / "manifest.jsonl", [*listed[1:], listed[1].replace(id="other", split="train")])
+    reads: list[Path] = []
+
+    def read(path: Path) -> list[Utterance]:
+        reads.append(path)
+        return read_manifest(path)
+
+    monkeypatch.setattr(step, "read_utterances", read)
+    split = step._read_split(tmp_path, AsrEvaluateSettings())
+    assert reads == [tmp_path]
+    assert split.seen == {listed[1].text}
 
 
 def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
