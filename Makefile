@@ -29,6 +29,7 @@ VOCODER_LOG := runs/demo-tts/vocoder.log
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 ACTIONLINT ?= v1.7.12
+CHECK_JSONSCHEMA ?= 0.39.0
 # Says how much of a target ran, and fails where nothing of its promise did. VOXLINE_ALLOW_SKIP=1 allows that (tests/promises.py).
 HEAVY := $(PY) -m pytest -q -rNfE -p tests.promises --promise
 NOTHING_RAN := $(PY) -m tests.promises
@@ -199,11 +200,15 @@ test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and 
 	fi; \
 	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(HEAVY) $@ tests/notify
 
-# GitHub gives reusable workflows job.workflow_repository and job.workflow_sha since this actionlint.
-lint-workflows: ## Check .github/workflows with actionlint, where Go can build it
+# actionlint does not know job.workflow_repository and job.workflow_sha, which GitHub gives reusable workflows. A template of
+# GitLab is two documents, each of its schema.
+lint-workflows: ## Check .github/workflows with actionlint, where Go can build it, and .gitlab/ by GitLab's schema
 	@if command -v go >/dev/null && GOBIN="$$PWD/.cluster-tools/bin" go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
 	then .cluster-tools/bin/actionlint -ignore 'property "workflow_(repository|sha)" is not defined' && echo "lint-workflows: clean"; \
 	else echo "lint-workflows: skipped, actionlint cannot be built here"; fi
+	@mkdir -p .cluster-tools/gitlab && csplit -s -f .cluster-tools/gitlab/part- -b %d.yml .gitlab/refresh.yml '/^---$$/'
+	@$(PY) -m uv tool run --quiet check-jsonschema@$(CHECK_JSONSCHEMA) --builtin-schema vendor.gitlab-ci \
+	  --data-transform gitlab-ci .cluster-tools/gitlab/part-0.yml .cluster-tools/gitlab/part-1.yml
 
 # Within the lock's versions, in a folder of its own: the extra `signing` is not locked.
 test-signing: $(READY) ## Test signatures of models with OpenSSF's library
