@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.cluster.conftest import Ended, Shell
-from tests.cluster.k8s.built import Object, builder, built, containers
+from tests.cluster.k8s.built import BUILDABLE, Object, builder, built, containers
 from tests.cluster.kfp_stand_in import StandIn
 from voxline.pipelines.cluster.namespace_checks import exceeds
 from voxline.pipelines.config.cluster import parse_quantity
@@ -79,6 +79,30 @@ ONE_NODE = ("configs/cluster/one-node.yaml", "k8s/overlays/one-node")
 def test_the_table_has_every_overlay_that_configs_and_manifests_share() -> None:
     assert {k8s.rpartition("/")[2] for _, k8s in ROWS} == {"gcs", "eks", "aks", "plain"}
     assert f"`{ONE_NODE[0]}` | in place of `{ONE_NODE[1]}`" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("overlay", sorted((ROOT / "configs" / "cluster").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_overlay_says_where_a_run_is_and_never_what_it_reads(overlay: Path) -> None:
+    values = yaml.safe_load(overlay.read_text(encoding="utf-8"))
+    assert set(values) <= {"store", "registry", "cluster"}
+
+
+OPERATORS = {
+    "trainer.kubeflow.org": "Kubeflow Trainer",
+    "monitoring.coreos.com": "Prometheus operator",
+    "serving.kserve.io": "KServe |",
+}
+"""API group of kinds that no cluster has by itself → who brings it, as docs/cluster/k8s.md names it."""
+
+
+@pytest.mark.parametrize("path", [path for path in BUILDABLE if "+" not in path])
+def test_only_what_says_so_needs_an_operator(path: str) -> None:
+    if builder() is None:
+        pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
+    page = (ROOT / "docs" / "cluster" / "k8s.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| [^|]*`{path.rpartition('/')[2]}`[^|]* \|.*$", page, re.MULTILINE) or [""]
+    groups = {one["apiVersion"].rpartition("/")[0] for one in built(path)} & OPERATORS.keys()
+    assert groups == {group for group, operator in OPERATORS.items() if operator in row}
 
 
 @pytest.mark.parametrize(("overlay", "manifests"), [ONE_NODE, *ROWS], ids=lambda path: Path(path).stem)
