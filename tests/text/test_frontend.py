@@ -1,6 +1,7 @@
 """Any text becomes symbols of the kind's alphabet, or an error that names the characters, quickly."""
 
 import contextlib
+import re
 import time
 from pathlib import Path
 
@@ -106,6 +107,45 @@ def test_a_transcript_is_spelled_out_once_or_refused(text: str) -> None:
 def test_plain_words_stay_as_they_are(text: str) -> None:
     for kind in LANGUAGES.values():
         assert normalize_spoken(text, kind) == normalize_spoken(text.upper(), kind) == text
+
+
+GLUE = """
+5 12 1999 3.50 1,000 1.000.000 $ £ € ¥ US$ C$ % ° °C km kg h st rd s : :30 /2 - – . , # @ am p.m. Jan. No. 7:30 ½ ⅞
+"""
+
+
+@settings(max_examples=400, deadline=None)
+@given(parts=st.lists(st.sampled_from([*GLUE.split(), " ", "qq", "Qq", "QQ"]), max_size=12))
+def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str]) -> None:
+    """Whatever stands beside a number: "usthirty" and "secondsz" are no words."""
+    text = "".join(parts)
+    with contextlib.suppress(UnsupportedText):
+        own = {*re.findall("[a-z]+", text.lower()), "quarter", "quarters"}
+        assert {word for word in normalize_spoken(text, "english_transcript").split() if "q" in word} <= own
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("US$30 and HK$100", "thirty u s dollars and one hundred hong kong dollars"),
+        ("C$5, 30 USD, 27,50 €", "five canadian dollars thirty dollars twenty seven euros and fifty cents"),
+        ("€1.234,56", "one thousand two hundred thirty four euros and fifty six cents"),
+        ("1.000.000, 1 000 000 and 1'000'000", "one million one million and one million"),
+        ("call 600 123 456", "call six hundred one hundred twenty three four hundred fifty six"),
+        ("3:1 or 25:70", "three to one or twenty five to seventy"),
+        ("3⅞ cups, ½", "three and seven eighths cups one half"),
+        ("7:30am–9pm", "seven thirty a m to nine p m"),
+        ("C# and #7", "c sharp and number seven"),
+        ("x5km 7:30z b3rd", "x five kilometers seven thirty z b third"),
+        ("DR. JONES LIVES ON ELM ST.", "doctor jones lives on elm street"),
+        ("ON JAN. 5 1999 AT -5°C", "on january fifth nineteen ninety nine at minus five degrees celsius"),
+        ("MT. VERNON HAS 20 MB", "mount vernon has twenty megabytes"),
+        ("CHAPTER IV OF HENRY VIII", "chapter iv of henry viii"),
+    ],
+)
+def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:
+    assert normalize_spoken(written, "english_transcript") == spoken
+    assert normalize_spoken(spoken, "english_transcript") == spoken
 
 
 def test_what_cannot_be_spelled_out_is_named() -> None:

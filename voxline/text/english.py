@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
 from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
-from voxline.text.english_abbreviations import expand_abbreviations, expand_units
+from voxline.text.english_abbreviations import expand_abbreviations, expand_units, put_apart
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -45,6 +45,13 @@ _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
 _NUMBERED = "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps"
 """What is listed by numbers: 10,11 after one of these are two."""
+_DOLLARS = {
+    "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
+    "S": "singapore", "HK": "hong kong", "NT": "new taiwan",
+}  # fmt: skip
+"""Letters before a dollar sign, and whose dollars these are."""
+_CODES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
+"""Codes of ISO 4217 behind an amount, and the signs that say the same."""
 _SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
@@ -130,11 +137,17 @@ def fold_to_ascii(text: str) -> str:
     """
     text = unicodedata.normalize("NFC", text).translate(_TABLE)
 
-    # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature.
-    pieces = (char if char in "²³°–£€¢¥" else unicodedata.normalize("NFKD", char) for char in text)
+    # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature. A fraction is a word of its own:
+    # 3⅞ is no thirty-seven eighths.
+    pieces = (char if char in "²³°–£€¢¥" else _decompose(char) for char in text)
     # The table again: a decomposed letter may be one that it has.
     text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
     return " ".join(_DASHES.sub(", ", text).split())
+
+
+def _decompose(character: str) -> str:
+    letters = unicodedata.normalize("NFKD", character)
+    return f" {letters.replace('⁄', '/')} " if "⁄" in letters else letters
 
 
 def _tidy(words: str, text: str, whole: bool) -> str:
@@ -241,6 +254,20 @@ def _money(match: re.Match[str]) -> str:
     return numbers.money(match[1], match[2], match[3] or "")
 
 
+def _other_dollars(match: re.Match[str]) -> str:
+    """US$30 are thirty U.S. dollars: the words say whose dollars behind the amount."""
+    return f"{numbers.decimal(match[2])}{' ' + match[3] if match[3] else ''} {_DOLLARS[match[1].upper()]} dollars"
+
+
+def _thousands(match: re.Match[str]) -> str:
+    """Groups of three digits, separated as in other countries; their fraction behind a comma."""
+    groups = re.split(r"[.' ]", match[1])
+    # Three groups of any digits may be a telephone number; thousands that are separated by spaces are mostly round.
+    if " " in match[1] and len(groups[0]) == 3 and groups[-1] != "000":
+        return match[0]
+    return ",".join(groups) + (f".{match[2]}" if match[2] else "")
+
+
 def _telephone(match: re.Match[str]) -> str:
     return f"{numbers.digit_by_digit(match[1])}, {numbers.digit_by_digit(match[2])}"
 
@@ -254,12 +281,21 @@ def _bare(match: re.Match[str]) -> str:
 
 
 def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
+    """A rule; words that a function puts stand apart from letters and digits beside them."""
     compiled = re.compile(pattern, flags)
-    return lambda text: compiled.sub(put, text)
+    if isinstance(put, str):
+        return lambda text: compiled.sub(put, text)
+    return lambda text: compiled.sub(lambda match: put_apart(match, put(match)), text)
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
+    _sub(
+        r"(?<![\w.,'])([0-9]{1,3}(?:(?:\.[0-9]{3})+(?=,)|(?:\.[0-9]{3}){2,}|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))"
+        r"(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])",
+        _thousands,
+    ),
+    _sub(r"\b([CFJ])#", r"\1 sharp"),
     expand_abbreviations,
     _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
     _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
@@ -269,11 +305,19 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
     _sub(r"(?<![0-9.:,])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\s?[AaPp]\.?[Mm]\b)", r"\1:\2"),
+    _sub(r"(?<=[0-9AaPpMm.])\s?[-–]\s?(?=[0-9]{1,2}(?::[0-9]{2})?\s?[AaPp]\.?[Mm]\b)", " to "),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
     _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
+    _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
+    _sub(
+        rf"(?<![\w$£€¥.,])({_NUMBER})\s?({'|'.join(_CODES)}|[€£])(?!\w)",
+        lambda m: f"{_CODES.get(m[2].upper(), m[2])}{m[1]}",
+        re.IGNORECASE,
+    ),
+    _sub(rf"\b({'|'.join(_DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
     _sub(rf"([$£€¥]\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
     _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),

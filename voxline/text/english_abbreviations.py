@@ -65,6 +65,35 @@ def _cased(word: str) -> str:
     return word.lower() if word.lower() in ("p", "pp") else word.capitalize()
 
 
+_TITLED = {title.lower(): title for title in _TITLES}
+_ENDED = {end.lower(): end for end in (*_ENDS, *_STREETS)}
+_IN_CAPITALS = (
+    # With its dot each of them is an abbreviation; without one, what is no word in small letters either.
+    (re.compile(rf"\b({'|'.join(_TITLED)})\.\s+(?=[a-z])|\b(drs?|prof|sgt|capt)\s+(?=[a-z])"), _TITLED),
+    (re.compile(rf"\b({'|'.join(_ENDED)})\.|(?<=\w )(st)(?=[,;:!?]|$)"), _ENDED),
+    (re.compile(rf"\b({'|'.join(_MONTHS)})\b\.?\s*(?=[0-9])"), {month: month.capitalize() for month in _MONTHS}),
+)
+_NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")
+
+
+def from_capitals(text: str) -> str:
+    """A text of capitals in small letters, with the capitals that tell abbreviations, degrees and units.
+
+    >>> from_capitals("DR. JONES LIVES ON ELM ST."), from_capitals("ON JAN. 5 IT WAS -5°C, 20 MB")
+    ('Dr. Jones lives on elm St.', 'on Jan. 5 it was -5°C, 20 MB')
+    """
+    text = text.lower()
+    for rule, written in _IN_CAPITALS:
+        text = rule.sub(lambda match, written=written: _recased(match, written), text)  # type: ignore[misc]
+    text = _NAMED.sub(lambda match: match[1] + match[2].upper(), text)
+    return _UNIT_IN_CAPITALS.sub(lambda match: match[1] + _UNITS_OF[match[2]], text)
+
+
+def _recased(match: re.Match[str], written: dict[str, str]) -> str:
+    word = match[match.lastindex or 0]
+    return match[0].replace(word, written[word], 1)
+
+
 _UNITS = {
     "km/h": ("kilometer per hour", "kilometers per hour"), "kph": ("kilometer per hour", "kilometers per hour"),
     "mph": ("mile per hour", "miles per hour"), "m/s": ("meter per second", "meters per second"),
@@ -90,6 +119,13 @@ _UNIT_RULE = re.compile(
     r"(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s?"
     rf"({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![A-Za-z0-9²³/])"
 )
+_UNITS_OF = {
+    unit.lower(): unit for unit in _UNITS if sum(unit.lower() == other.lower() for other in _UNITS) == 1 and unit != "L"
+} | {"mb": "MB", "kb": "KB", "mw": "MW"}
+"""A unit in small letters → as it is written; where two differ in capitals alone, the one of texts in capitals."""
+_UNIT_IN_CAPITALS = re.compile(
+    rf"([0-9]\s?)({'|'.join(sorted(map(re.escape, _UNITS_OF), key=len, reverse=True))})(?![a-z0-9²³/])"
+)
 
 
 def expand_units(text: str) -> str:
@@ -97,7 +133,20 @@ def expand_units(text: str) -> str:
     >>> expand_units("1 km/h, 20 °C and 3.5%")
     'one kilometer per hour, twenty degrees celsius and three point five percent'
     """
-    return _UNIT_RULE.sub(_unit, text)
+    return _UNIT_RULE.sub(lambda match: put_apart(match, _unit(match)), text)
+
+
+def put_apart(match: re.Match[str], words: str) -> str:
+    """The words that stand for a match, with spaces where letters or digits of the text would touch them.
+
+    >>> put_apart(re.search("[0-9]", "x2y"), "two"), put_apart(re.search("[0-9]+", "at 10"), "ten")
+    (' two ', 'ten')
+    """
+    if words == match[0]:
+        return words
+    before = match.string[: match.start()][-1:] + words[:1]
+    after = words[-1:] + match.string[match.end() :][:1]
+    return " " * (len(before) == 2 and before.isalnum()) + words + " " * (len(after) == 2 and after.isalnum())
 
 
 def _unit(match: re.Match[str]) -> str:
