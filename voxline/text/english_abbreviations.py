@@ -28,7 +28,7 @@ _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately"}
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 
 NEVER_FINAL = frozenset({"mr", "mrs", "messrs", "vs", "cf", "mme", "mlle", *map(str.lower, _TITLES)}) | {
-    one.removesuffix(".") for one in _LATIN
+    phrase.removesuffix(".") for phrase in _LATIN
 }
 """Words of which a full stop, with a capital behind it, ends no sentence; in lower case, as the next."""
 BEFORE_NUMBERS = frozenset({"n°", "ch", "sec", "art", "nr", "ca", *_MONTHS, *map(str.lower, _BEFORE_NUMBERS)})
