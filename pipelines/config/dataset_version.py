@@ -41,6 +41,7 @@ def read_version(root: Path | str, reference: str) -> tuple[str, Values]:
       SettingsError: the version does not exist.
       WorkError: it is damaged.
     """
+    # The header alone: the shards may be large, and no step has asked for them yet.
     versions, number = find_version(root, reference)
     dataset = Dataset.read_header(versions.path(number))
 
@@ -74,6 +75,7 @@ def apply_version(
     Raises:
       SettingsError: a value was given that the version contradicts.
     """
+    # Each value that was given is held against the version by itself: `features: {mels: 80}` says nothing of the rest.
     for key in KEYS:
         for name in _keys_given(key, values, defaults, given):
             value = get_key(values, name)
@@ -86,12 +88,14 @@ def apply_version(
 
 def _keys_given(key: str, values: Values, defaults: Values, given: Collection[str] | None) -> list[str]:
     """The keys at and below one whose values were given."""
+    # A config that was made from values, and not read from layers, has no record of who gave what.
     if given is None:
         return [] if get_key(values, key) == get_key(defaults, key) else [key]
     return sorted(name for name in given if name == key or name.startswith(f"{key}."))
 
 
 def _equal(key: str, value: Any, right: Any) -> bool:
+    # A name and its characters are the same alphabet.
     if key == "convert.alphabet":
         return Alphabet.from_name(value).characters == Alphabet.from_name(right).characters
     return bool(value == right)

@@ -198,6 +198,7 @@ def _config_class(layers: ConfigLayers, expected: str | None) -> type[RunConfig]
     source = layers.source("pipeline")
     if name not in (names := pipeline_names()):
         raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, names))}")
+    # `voxline run refresh` takes a config that a training follows, too.
     starts_training = expected == REFRESH and get_key(layers.document, "publish.then") == name
     if expected is not None and name != expected and not starts_training:
         raise SettingsError(
@@ -292,6 +293,7 @@ def _fill_in_derived(config: RunConfig, layers: ConfigLayers) -> RunConfig:
     for key, (value, origin) in config.derived_values().items():
         # The same value twice is no contradiction: a recorded config has every key.
         set_value = get_key(values, key) if is_key_set(config, key) else None
+        # A computed key is that of the settings which are here now, whatever was recorded.
         if set_value not in (None, value) and key not in config.computed_keys:
             raise SettingsError(
                 f"{layers.source(key)}: {key!r} is {set_value!r}, but {origin!r} makes it {value!r}; "

@@ -75,6 +75,7 @@ class TrainingRunConfig(RunConfig):
                 "forecast.skip_below needs the drift that validate measures, and a run on a version (corpus.dataset) "
                 "does not validate; --set forecast.skip_below=0"
             )
+        # A version is the outcome of a publication, so a run has one or the other.
         if self.corpus.dataset and self.publish.dataset:
             raise SettingsError(
                 f"corpus.dataset is {self.corpus.dataset}, which is published already; leave publish.dataset out"
@@ -96,6 +97,8 @@ class TrainingRunConfig(RunConfig):
         config = super().for_this_machine(run_dir)
         if not config.corpus.dataset:
             return config
+
+        # `latest` is resolved once, so that all steps of the run have the same version.
         reference, decided = read_version(config.datasets, config.corpus.dataset)
         values = config.plain()
         apply_version(values, reference, decided, type(self).example(), self._given)
@@ -111,12 +114,14 @@ class TrainingRunConfig(RunConfig):
         derived = super().derived_values()
         if self.corpus.corpora:
             derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
+        # Only a publication that starts a training judges by it.
         if self.publish.then:
             derived["publish.training"] = (self._training_digest(), "train and the sections after it")
         return {**derived, **self.family().derived_values(self)}
 
     def _training_digest(self) -> str:
         """Names the settings of train and of the steps after it, by what counts in their keys."""
+        # What follows a publication may decide how it is judged: margins count as much as epochs.
         steps = list(graph_of(self.pipeline, self.optional_steps()))
         sections = {STEPS[step].config_section: self.section(step) for step in steps[steps.index("train") :]}
         return hash_value({name: section.key_values() for name, section in sections.items()})

@@ -50,6 +50,7 @@ class SigningSettings(Settings):
     def environment(self) -> dict[str, str]:
         """The variables that steps read the locations of the keys from."""
         keys = {PRIVATE_KEY_ENV: self.private_key, PUBLIC_KEY_ENV: self.public_key}
+        # Only what is set: an empty variable would take one of the shell's away.
         return {name: file for name, file in keys.items() if file}
 
 
