@@ -190,7 +190,7 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
 
 
 def _find_earlier(store: Path | str, settings: TrainSettings, form: Settings, inputs: dict[str, Any]) -> Path | None:
-    """What a release before the step export has trained of the same, whose key had the form too; None if nothing.
+    """The output of a release before the step export, whose key had the form too; None if there is none.
 
     Args:
       settings: of the weights alone.

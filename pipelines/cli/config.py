@@ -5,11 +5,14 @@ import json
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from voxline.pipelines.cli.options import AsJson, Assignments, CommandGroup, Config, machine_path
+
+if TYPE_CHECKING:
+    from voxline.pipelines.config.scaffold import ConfigProposal
 
 SCHEMA_LINE = "# yaml-language-server:"
 SUMMARY_CHARACTERS = 130
@@ -113,23 +116,43 @@ def init_config(
     language: Annotated[
         str, typer.Option(help="Language of the transcripts, such as de; a Whisper of several needs it.")
     ] = "",
+    pipeline: Annotated[str, typer.Option(help="The config is for asr, tts, vocoder or refresh.")] = "asr",
+    timing: Annotated[
+        bool, typer.Option("--timing/--no-timing", help="Time some training steps, to say how long it takes here.")
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a config for a corpus.
 
     It looks at the files, and guesses format, split and length of training. With --parent it tunes a public model.
+    --pipeline tts trains a voice, vocoder what makes its sound, and refresh publishes versions of the corpus.
 
     \b
     Examples:
       voxline config init recordings -o commands.yaml
       voxline config init recordings --parent whisper-tiny.en
+      voxline config init recordings --pipeline tts -o voice.yaml
     """
     from voxline.pipelines.config.scaffold import propose_config, write_config
 
-    proposal = propose_config(folder, name, parent, language)
+    proposal = propose_config(folder, name, parent, language, pipeline)
     file = write_config(proposal, output or Path(f"{proposal.name}.yaml"), replace=force)
-    for line in [*proposal.findings, f"wrote {file}; next: voxline run asr --config {file}"]:
+    for line in proposal.findings:
         typer.echo(line)
+    if timing and proposal.steps:
+        typer.echo(_training_time(proposal))
+    typer.echo(f"wrote {file}; next: voxline run {pipeline} --config {file}")
+
+
+def _training_time(proposal: "ConfigProposal") -> str:
+    """A line that says how long the training takes, or why it could not be timed: the config is good all the same."""
+    from voxline.errors import VoxlineError
+    from voxline.pipelines.local.training_time import describe_training_time, time_training
+
+    try:
+        return describe_training_time(time_training(proposal), proposal.steps)
+    except (VoxlineError, OSError) as error:
+        return f"time       not known: {str(error).splitlines()[0]}"
 
 
 @config_commands.command("examples")

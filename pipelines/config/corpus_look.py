@@ -58,7 +58,7 @@ class CorpusLook:
       further_texts: transcripts beyond those of the entries, of a larger corpus: an alphabet of the first ones would
         lack characters.
       complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
-      sample_rate: of most recordings in Hz, at most 16,000: speech has little above 8 kHz.
+      sample_rate: of most recordings, in Hz.
     """
 
     format: str
@@ -181,7 +181,7 @@ def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:
         unnamed = [str(path) for path in corpus.find_audio() if str(path) not in located]
 
     further_texts = [] if attempt.complete else read_further_texts(attempt.format, corpus)
-    rate = min(16_000, max(4_000, headers.rates.most_common(1)[0][0])) if headers.rates else 16_000
+    rate = max(4_000, headers.rates.most_common(1)[0][0]) if headers.rates else 16_000
     return CorpusLook(
         attempt.format,
         entries,

@@ -10,10 +10,12 @@ import math
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.staging import ProbedUtterance
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.families.asr.transcripts import Spelling, choose_language_model, choose_spelling
@@ -27,10 +29,13 @@ from voxline.pipelines.config.corpus_look import (
     spoken_seconds,
 )
 from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
+from voxline.pipelines.config.proposed_voice import VOICES, propose_voice
 from voxline.store.files import write_text
 from voxline.text.alphabet import split_words
 from voxline.text.transcripts import normalize_transcript
 
+PIPELINES = ("asr", *VOICES, "refresh")
+"""The pipelines that a config is proposed for."""
 WRITTEN = "# Written by `voxline config init`; `voxline config explain KEY` explains a key."
 STEPS = 400
 """Training steps planned at least. 40 recordings of two words were learned after 160 to 240 without augmentation."""
@@ -49,6 +54,8 @@ OPEN_ERRORS = 0.1
 """Word error rate that is assumed of a recognizer of any words; with more errors margins must be wider."""
 FAR_WORSE = 0.1
 """Margin of the word error rate above which a test split is too small to judge by."""
+HIGHEST_RATE = 16_000
+"""Hz of recordings for a recognizer: speech has little above 8 kHz."""
 SPEEDS = 3
 """Copies of each training utterance, at three speeds."""
 
@@ -62,30 +69,46 @@ class ConfigProposal:
       text: the YAML, with `corpus.uri` as an absolute path.
       corpus: that path.
       findings: lines that say what was found.
+      entries: the utterances that were found.
+      steps: of the training that is planned; 0 if their number is not known, or nothing is trained.
+      validated: utterances in all of its validations.
     """
 
     name: str
     text: str
     corpus: Path
     findings: list[str]
+    entries: Sequence[ProbedUtterance] = ()
+    steps: int = 0
+    validated: int = 0
 
 
-def propose_config(folder: Path, name: str = "", parent: str = "", language: str = "") -> ConfigProposal:
+def propose_config(
+    folder: Path, name: str = "", parent: str = "", language: str = "", pipeline: str = "asr"
+) -> ConfigProposal:
     """Looks at a folder, and proposes a config for it.
 
     Args:
       parent: a public model to tune (`tuning_config`); empty: a model from random weights.
-      language: that it is asked for.
+      language: that it is asked for, or of a voice's texts.
+      pipeline: of `PIPELINES`.
 
     Raises:
       SettingsError: it is not a folder, or no format finds an utterance in it; or the parent cannot be tuned.
     """
+    # Mistakes of the command first: a look at a large corpus takes seconds.
+    if pipeline not in PIPELINES:
+        raise SettingsError(f"--pipeline {pipeline!r}: accepted: {', '.join(PIPELINES)}")
+    if parent and pipeline != "asr":
+        raise SettingsError(f"--parent {parent}: public models are tuned as recognizers, by --pipeline asr")
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
     look = look_at_corpus(folder)
 
     # The name of the run must match `run_config.NAME_PATTERN`.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
+    if pipeline in VOICES:
+        return _voice(look, name, folder.absolute(), pipeline, language)
     count = len(look.entries)
     small = look.complete and count < 1_000
     split = propose_split(look, small=small)
@@ -112,45 +135,101 @@ def propose_config(folder: Path, name: str = "", parent: str = "", language: str
     epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
 
     # About 15 evaluations in all, however many epochs a small corpus needs.
-    seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
+    between = math.ceil(epochs / 15)
+    seldom = f", evaluate_epochs: {between}" if epochs > 15 else ""
     network = ", units: 64, dropout: 0.2" if small else ""
     augment = (
         "{speed: 0.1, pitch: 0.15, volume: 15, tilt: 10, frequency_masks: 1}" if small else "{pitch: 0.05, volume: 3}"
     )
 
-    convert = {"sample_rate": look.sample_rate, **spelling.settings, **_accept_convert_rejects(look, spelling.lost)}
+    convert = {
+        "sample_rate": min(HIGHEST_RATE, look.sample_rate),
+        **spelling.settings,
+        **_accept_convert_rejects(look, spelling.lost),
+    }
     unseen = _unseen_characters(spelling, splits)
     only = "" if language_model.get("open_vocabulary") else "  # recognizes the words of the transcripts alone"
 
     # Text rather than a dump of values, so that the file has comments and related settings on one line.
-    lines = [
-        WRITTEN,
+    data = [
         *corpus,
         f"convert: {flow_mapping(convert)}",
-        f"extract: {{features: {{mels: {40 if look.sample_rate <= 16_000 else 80}}}, speeds: [0.9, 1.0, 1.1]}}",
+        "extract: {features: {mels: 40}, speeds: [0.9, 1.0, 1.1]}",
+        *_accept_unseen_characters(unseen),
+    ]
+    words = {word for text in spelling.texts for word in split_words(text)}
+    more = "" if look.complete else " or more"
+    data_findings = [
+        describe_corpus(look),
+        f"words      {len(words):,} different ones in {len(set(spelling.texts)):,} sentences",
+        *split.findings,
+    ]
+    faults = [
+        *spelling.findings,
+        *([f"warning    not in train, only in dev or test: {' '.join(unseen[:20])}"] if unseen else []),
+        *describe_faults(look),
+    ]
+    if pipeline == "refresh":
+        return _refresh(name, folder.absolute(), data, [*data_findings, *faults])
+    lines = [
+        WRITTEN,
+        *data,
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0{seldom},",
         f"  model: {{convolutions: [{{stride: [2, 2]}}, {{stride: [1, 2]}}]{network}}},  # 50 frames a second",
         f"  augment: {augment},",
         "  export: {onnx: float32}}  # recognizes without TensorFlow",
         *([f"language: {flow_mapping(language_model)}{only}"] if language_model else []),
-        *_accept_unseen_characters(unseen),
         *gate.lines,
     ]
-    words = {word for text in spelling.texts for word in split_words(text)}
-    more = "" if look.complete else " or more"
     findings = [
-        describe_corpus(look),
-        f"words      {len(words):,} different ones in {len(set(spelling.texts)):,} sentences",
-        *split.findings,
+        *data_findings,
         f"training   {epochs} epochs, about {steps_per_epoch * epochs:,} steps{more}",
         words_known,
-        *spelling.findings,
-        *([f"warning    not in train, only in dev or test: {' '.join(unseen[:20])}"] if unseen else []),
-        *describe_faults(look),
+        *faults,
         gate.finding,
         *_warn_of_vocabulary(look, spelling),
     ]
-    return ConfigProposal(name, "\n".join([*lines, ""]), folder.absolute(), findings)
+    return ConfigProposal(
+        name,
+        "\n".join([*lines, ""]),
+        folder.absolute(),
+        findings,
+        look.entries,
+        steps_per_epoch * epochs,
+        math.ceil(epochs / between) * split.splits.count("dev"),
+    )
+
+
+def _voice(look: CorpusLook, name: str, folder: Path, pipeline: str, language: str) -> ConfigProposal:
+    """The config for a voice, or for a vocoder."""
+    # A split of its own: one speaker is in all parts, and a voice is judged by few utterances.
+    voice = propose_voice(pipeline, look, language)
+    head = [WRITTEN, f"pipeline: {pipeline}", f"name: {quoted(name)}"]
+    corpus = [
+        "corpus:",
+        f"  uri: {quoted(str(folder))}",
+        f"  format: {look.format}",
+        *([f"  split: {flow_mapping(voice.split)}"] if voice.split else []),
+        *_accept_rejects(look),
+    ]
+    # What convert rejects of these recordings must not end the run.
+    convert = {**voice.convert, **_accept_convert_rejects(look, voice.lost)}
+    findings = [describe_corpus(look), *voice.findings, *describe_faults(look)]
+    text = "\n".join([*head, *corpus, f"convert: {flow_mapping(convert)}", *voice.lines, ""])
+    return ConfigProposal(name, text, folder, findings, look.entries, voice.steps, voice.validated)
+
+
+def _refresh(name: str, folder: Path, data: list[str], findings: list[str]) -> ConfigProposal:
+    """The config that publishes what `data` describes, as a recognizer's config reads it."""
+    # No section train: what is published is for any network.
+    lines = [
+        WRITTEN,
+        "pipeline: refresh",
+        *data,
+        f"publish: {{dataset: {quoted(name)}}}  # trained on by `corpus: {{dataset: {name}@latest}}`",
+    ]
+    findings.append(f"publishes  {name}: each run with a change makes a version")
+    return ConfigProposal(name, "\n".join([*lines, ""]), folder, findings)
 
 
 def _tuned(

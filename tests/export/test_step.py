@@ -26,7 +26,7 @@ from voxline.inference.synthesizer import FULL_SIGNATURES
 from voxline.inference.vocoder import Vocoder
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.store.files import write_json
-from voxline.store.step_cache import cached_step
+from voxline.store.step_cache import StepWouldRunError, cached_step, plan_steps
 from voxline.training.settings import TrainSettings
 
 RANDOM = np.random.default_rng(0)
@@ -208,6 +208,9 @@ def test_what_an_earlier_release_has_trained_is_taken_over(
         work.metrics["dev_wer"] = 0.25
 
     monkeypatch.setattr(training, "_train", lambda *_: pytest.fail("it trains again"))
+    with plan_steps(), pytest.raises(StepWouldRunError) as planned:  # as a dry run does
+        training.run(tones.folder, tmp_path, settings)
+    assert planned.value.earlier == work.uri
     taken = training.run(tones.folder, tmp_path, settings)
     assert "takes over the weights that an earlier Voxline trained" in capsys.readouterr().out
     assert taken.key != work.key

@@ -354,6 +354,7 @@ def test_a_config_tunes_a_public_parent(
     train = config.section("train").plain()
     assert {key: train["model"][key] for key in model} == model
     assert train["start"]["model"] == str(parent)
+    assert train["export"]["onnx"] == ("none" if "pooling" in model else "float32")
     alphabet = Alphabet.from_name(config.convert.alphabet)
     for text in texts:
         assert alphabet.unknown(apply_frontend(text, config.convert.frontend).symbols) == ""

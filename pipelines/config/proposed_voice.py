@@ -1,0 +1,227 @@
+"""The configs of `voxline config init` for models that make speech: a voice, and the vocoder that it speaks through.
+
+Both read the same recordings in the same way, so that a voice can ship its vocoder. The sizes of the networks and the
+steps planned are those of `configs/tts/phrases.yaml` and `configs/vocoder/demo.yaml`, which docs/voices.md and
+docs/vocoders.md measure.
+"""
+
+import dataclasses
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from voxline.families.tts.family import FRONTEND_ALPHABETS
+from voxline.families.tts.settings import TtsPushSettings
+from voxline.pipelines.config.corpus_look import CorpusLook
+from voxline.text.alphabet import Alphabet, is_ideograph
+from voxline.text.frontend import apply_frontend
+from voxline.text.settings import FrontendKind, FrontendSettings
+
+VOICES = ("tts", "vocoder")
+"""The pipelines whose configs are here."""
+FRONTENDS: dict[str, FrontendKind] = {"en": "english_phonemes", "zh": "mandarin"}
+"""Language → the frontend of its texts; any other language is read by its letters."""
+HIGHEST_RATE = 24_000
+"""Hz; recordings of a higher rate become 22,050 Hz."""
+STEPS = {"tts": 2_000, "vocoder": 1_800}
+"""Training steps planned at least. A generated voice of 359 words needed 1,504, and a vocoder 1,800."""
+EPOCHS = {"tts": 8, "vocoder": 12}
+"""Passes over the training split at least."""
+EVALUATED = 500
+"""Steps between validations."""
+BATCH = {"tts": 16, "vocoder": 4}
+TESTED = 40
+"""Utterances to test on, if there are enough; half as many are for dev."""
+MCD_SPREAD = 0.5
+"""dB that is assumed: how much the distortion of one text differs between two voices, as a standard deviation."""
+FEW_TESTED = 20
+"""Utterances of test below which the default margin of the distortion is narrower than what they show."""
+TEXTS_TRIED = 300
+"""Texts that are read by the frontend; of more, some from all over the corpus."""
+_PINYIN = re.compile(r"[a-zü:]+[1-5]")
+
+
+@dataclasses.dataclass(frozen=True)
+class VoiceProposal:
+    """The parts of a config, and what was found.
+
+    Attributes:
+      split, convert: values of `corpus.split` and of `convert`.
+      lines: YAML of the sections after them.
+      findings: lines for the terminal.
+      lost: utterances whose text cannot be read.
+      steps: of the training.
+      validated: utterances in all of its validations.
+    """
+
+    split: dict[str, Any]
+    convert: dict[str, Any]
+    lines: list[str]
+    findings: list[str]
+    lost: int
+    steps: int
+    validated: int
+
+
+def propose_voice(pipeline: str, look: CorpusLook, language: str = "") -> VoiceProposal:
+    """Proposes a config for a voice, or for a vocoder of its recordings.
+
+    Args:
+      pipeline: tts or vocoder.
+      language: of the texts, such as en, zh or it; empty: by their letters.
+    """
+    # Rates up to that of published voices are kept; 80 mels show little of higher ones.
+    count = len(look.entries)
+    rate = look.sample_rate if look.sample_rate <= HIGHEST_RATE else 22_050
+    texts = [*look.texts, *look.further_texts]
+    text, read_as = _text(texts, language)
+    lost, warnings = _warn_of_texts(texts, text)
+
+    # A voice needs few utterances to be judged by, and all others to learn from. Dev has half of what test has.
+    test = 0.0 if look.has_test else min(0.2, max(0.02, round(TESTED / count, 3)))
+    dev = round(test / 2, 4)
+    held_out = "the corpus' own" if look.has_test else f"{round(test * count):,} utterances to test"
+
+    # So many steps as a network of this size needs, however few utterances there are.
+    batch = BATCH[pipeline]
+    in_epoch = max(1, math.floor((0.85 if look.has_test else 1 - test - dev) * count / batch))
+    epochs = max(EPOCHS[pipeline], math.ceil(STEPS[pipeline] / in_epoch))
+    train = _voice(epochs, batch) if pipeline == "tts" else _vocoder(epochs, batch, rate)
+    validate = ["validate: {unseen_characters: {severity: warning}}  # few texts have a rare sound"] * (count < 1_000)
+    gate, finding = _gate(round(test * count), look) if pipeline == "tts" else ([], [])
+
+    steps = epochs * in_epoch
+    # The terminal shows the same kinds of lines for each pipeline.
+    findings = [
+        f"split      {held_out}",
+        f"text       {read_as}",
+        f"sound      {rate:,} Hz, 80 mels, quiet ends cut off",
+        f"training   {epochs:,} epochs, about {steps:,} steps{'' if look.complete else ' or more'}",
+        *_warn_of_speakers(look),
+        *warnings,
+        *finding,
+    ]
+    return VoiceProposal(
+        split={} if look.has_test else {"by": "utterance", "test": test, "dev": dev},
+        convert={"sample_rate": rate, **text, "trim_db": 40},
+        lines=[*validate, f"extract: {{features: {_features(rate)}}}", *train, *gate],
+        findings=findings,
+        lost=lost,
+        steps=steps,
+        validated=math.ceil(steps / EVALUATED) * round(dev * count),
+    )
+
+
+def _voice(epochs: int, batch: int) -> list[str]:
+    # FastSpeech in place of a Tacotron: it cannot skip or repeat a word, and has an ONNX graph.
+    return [
+        f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.003, warm_up_steps: 100,",
+        "  model: {kind: fastspeech, channels: 160, hidden: 480, encoder_layers: 3, decoder_layers: 4, kernel: 7},",
+        f"  evaluate_steps: {EVALUATED}, export: {{onnx: float32}}}}  # speaks without TensorFlow",
+    ]
+
+
+def _vocoder(epochs: int, batch: int, rate: int) -> list[str]:
+    # Segments of 0.6 seconds or a little more, of which ESTOI compares at least 0.4.
+    frames = 48 if rate <= 20_480 else 64
+    return [
+        f"train: {{epochs: {epochs}, batch_size: {batch}, segment_frames: {frames}, learning_rate: 0.002,",
+        f"  final_rate_share: 0.02, evaluate_steps: {EVALUATED}, model: {{kind: vocos}}, loss: {{bands: 2, estoi: 1}},",
+        "  export: {onnx: float32}}  # speaks without TensorFlow",
+    ]
+
+
+def _features(rate: int) -> str:
+    """Windows of 50 ms, or of the 1,024 samples that voices of 22,050 Hz and more have."""
+    # 1,024 samples are the longest window that a transform of this size takes.
+    window, hop = (0.05, 0.0125) if rate <= 20_480 else (round(1024 / rate, 7), round(256 / rate, 7))
+    return (
+        f"{{mels: 80, window_seconds: {window}, hop_seconds: {hop}, fft_size: 1024, spectrum: magnitude, "
+        "log_floor: 1.0e-5}"
+    )
+
+
+def _text(texts: Sequence[str], language: str) -> tuple[dict[str, Any], str]:
+    """The keys of `convert` about text, and in words how texts are read."""
+    # Hanzi, then pinyin with a tone behind each syllable, then any letters.
+    letters = Counter(character for text in texts for character in text if character.isalpha())
+    hanzi = sum(times for letter, times in letters.items() if is_ideograph(letter))
+    words = " ".join(texts).lower().split()
+    pinyin = words and sum(bool(_PINYIN.fullmatch(word.strip(".,;:!?"))) for word in words) > 0.9 * len(words)
+
+    if language in ("", "zh") and hanzi > letters.total() / 2:
+        return {"frontend": {"kind": FRONTENDS["zh"]}}, "Mandarin: hanzi become pinyin with tones (mandarin)"
+    if language in ("", "zh") and pinyin:
+        return {"frontend": {"kind": "pinyin"}}, "Mandarin in pinyin with tones (pinyin)"
+    if language == "en" or (not language and all(letter.isascii() for letter in letters)):
+        guessed = "" if language else "; of another language, give --language, such as --language it"
+        return {"frontend": {"kind": FRONTENDS["en"]}}, f"English phonemes (english_phonemes){guessed}"
+
+    # Of other languages a voice learns the letters, capitals and marks as the transcripts have them.
+    symbols = Counter(character for text in texts for character in set(unicodedata.normalize("NFC", text)))
+    alphabet = "".join(sorted({" ", *(symbol for symbol in symbols if symbol.isprintable())}))
+    return {
+        "frontend": {"kind": "as_is"},
+        "alphabet": alphabet,
+    }, f"letters as they are (as_is), {len(alphabet)} symbols"
+
+
+def _warn_of_texts(texts: Sequence[str], convert: dict[str, Any]) -> tuple[int, list[str]]:
+    """Counts the texts that the frontend cannot read, and warns of them and of letters too rare to be learned."""
+    settings = FrontendSettings.of(convert["frontend"])
+    alphabet = Alphabet.from_name(convert.get("alphabet") or FRONTEND_ALPHABETS[settings.kind])
+    # Each text by the frontend that convert will call; some of many, since espeak-ng takes a millisecond each.
+    tried = texts[:: max(1, len(texts) // TEXTS_TRIED)][:TEXTS_TRIED]
+    faults: list[str] = []
+    for text in tried:
+        try:
+            unknown = alphabet.unknown(apply_frontend(text, settings).symbols)
+        except ValueError as error:
+            faults.append(f"{text!r}: {error}")
+        else:
+            faults += [f"{text!r}: {unknown} is not in the alphabet"] if unknown else []
+
+    # A few rejects are normal; a frontend of another language rejects most of a corpus.
+    lines = []
+    if faults:
+        share = f"{len(faults) / len(tried):.1%}"
+        lines.append(f"warning    {share} of the texts cannot be read and become rejects, such as {faults[0]}")
+    # Of letters as they are, each must be heard some times, and a digit has no sound of its own.
+    if settings.kind == "as_is":
+        used = Counter(symbol for text in texts for symbol in set(text) if symbol != " ")
+        if rare := [symbol for symbol, times in sorted(used.items()) if times < 3]:
+            lines.append(f"warning    in fewer than 3 texts, too few to learn their sound: {' '.join(rare[:20])}")
+        if any(symbol.isdigit() for symbol in used):
+            lines.append("warning    texts have digits, which nothing spells out in this language: write them as words")
+    return math.ceil(len(faults) / len(tried) * len(texts)), lines
+
+
+def _warn_of_speakers(look: CorpusLook) -> list[str]:
+    # The networks have no input for a speaker: several voices would become their mean.
+    if look.speakers < 2:
+        return []
+    speaker, times = Counter(entry.speaker for entry in look.entries).most_common(1)[0]
+    return [
+        f"warning    {look.speakers} speakers, and a model learns one voice: {speaker} has {times:,} of "
+        f"{len(look.entries):,} utterances; give a folder or a manifest of these alone"
+    ]
+
+
+def _gate(tested: int, look: CorpusLook) -> tuple[list[str], list[str]]:
+    """The margin of the mel cepstral distortion that so many utterances can show, and what is said of it.
+
+    No margin is written where that of the default is wide enough.
+    """
+    heard = "no recognizer hears the voice; name one in evaluate.round_trip_recognizer"
+    if look.has_test or tested >= FEW_TESTED:
+        return [], [f"gate       {heard}"]
+
+    # The upper bound of a mean of n differences, at 95%, with no difference at all.
+    default = TtsPushSettings().max_regression["mcd"]
+    margin = max(default, math.ceil(100 * 1.65 * MCD_SPREAD / math.sqrt(max(tested, 1))) / 100)
+    finding = f"{tested:,} test utterances: a new voice may be {margin:g} dB worse (push.max_regression.mcd)"
+    line = f"push: {{max_regression: {{mcd: {margin:g}}}}}  # dB; less with more test utterances"
+    return [line], [f"gate       {finding}; {heard}"]
