@@ -259,6 +259,7 @@ def describe_faults(look: CorpusLook) -> list[str]:
     for reject in [*look.unreadable, *look.rejects]:
         by_reason.setdefault(reject.reason, []).append(reject)
 
+    # One example each: the rejects of a run have them all.
     lines = []
     for reason, rejects in by_reason.items():
         fault = FAULTS.get(reason, f"recordings that cannot be opened ({reason})")

@@ -109,6 +109,7 @@ def nearest_miss(corpus: Corpus, attempts: Sequence[FormatAttempt]) -> NearMiss 
     Args:
       attempts: what each format read.
     """
+    # What the formats said comes first: of misses that are as close, theirs have the line.
     misses = [*_missing_recordings(corpus, attempts), *_unreadable_lines(attempts)]
     for check in CHECKS:
         try:
@@ -124,6 +125,7 @@ def _missing_recordings(corpus: Corpus, attempts: Sequence[FormatAttempt]) -> It
         if not attempt.missing:
             continue
         first = attempt.missing[0]
+        # A table that was moved, or recordings that were: only the folder differs then.
         by_name = {path.stem: path for path in corpus.find_audio()}
         path = first.detail.partition(": ")[2].partition(" is not in")[0].partition(" (from")[0]
         elsewhere = by_name.get(PurePosixPath(path).stem)
@@ -147,6 +149,7 @@ def _unreadable_lines(attempts: Sequence[FormatAttempt]) -> Iterator[NearMiss]:
 
 def _common_voice(corpus: Corpus) -> Iterator[NearMiss]:
     tables = _headers(corpus, ".tsv")
+    # A release that was unpacked in part, or of which only train.tsv was copied.
     folders = {path.parent for path, _ in tables if path.name == "validated.tsv"}
     for path, header in tables:
         lacking = [name for name in ("client_id", "path", "sentence") if name not in header]
@@ -159,6 +162,7 @@ def _common_voice(corpus: Corpus) -> Iterator[NearMiss]:
 def _kaldi(corpus: Corpus) -> Iterator[NearMiss]:
     folders = {path.parent: path for path in corpus.find(*KALDI) if path.name in KALDI}
     for folder in folders:
+        # The other tables may be absent: without segments and utt2spk a folder is read.
         there = [name for name in KALDI if corpus.has(str(folder / name))]
         if len(there) == 1:
             (lacking,) = {*KALDI} - {*there}
@@ -168,6 +172,7 @@ def _kaldi(corpus: Corpus) -> Iterator[NearMiss]:
 def _manifest(corpus: Corpus) -> Iterator[NearMiss]:
     for path in _few(corpus.find(".jsonl", ".json", ".txt", ".manifest")):
         _, line = next(corpus.read_lines(str(path)), (0, ""))
+        # Only the first line: the others are as it is, or their rejects say more.
         if path.suffix.lower() == ".json" and line.lstrip().startswith("["):
             yield NearMiss(5, "manifest", f"{path} is a list in JSON; a mapping in each line is accepted")
             continue
@@ -178,6 +183,7 @@ def _manifest(corpus: Corpus) -> Iterator[NearMiss]:
         if not isinstance(values, dict):
             continue
 
+        # The same names of keys as the reader accepts.
         columns = map_columns(values, ColumnNames())
         if lacking := _lacking(columns):
             keys = f"{path}:1 has the keys {', '.join(list(values)[:MOST_COLUMNS])}"
@@ -197,10 +203,11 @@ def _lhotse(corpus: Corpus) -> Iterator[NearMiss]:
 def _csv(corpus: Corpus) -> Iterator[NearMiss]:
     for path, header in _headers(corpus, ".csv", ".tsv"):
         if "|" in header[0]:
-            continue  # LJSpeech's
+            continue  # LJSpeech's, which has no names of columns: `id|text|normalized text`
         columns = map_columns(header, ColumnNames())
         if not (lacking := _lacking(columns)):
             continue
+        # A first row that names a recording is data.
         if any(cell.lower().endswith(AUDIO_EXTENSIONS) for cell in header):
             detail = f"{path}: its first row is {', '.join(header)[:80]}; the names of the columns are needed above it"
             yield NearMiss(4, "csv", detail)
@@ -219,6 +226,7 @@ def _ljspeech(corpus: Corpus) -> Iterator[NearMiss]:
 
 
 def _librispeech(corpus: Corpus) -> Iterator[NearMiss]:
+    # A line is the name of a recording beside it, and its words: `1988-24833-0000 THE CATS`.
     stems = {(path.parent, path.stem) for path in corpus.find_audio()}
     for path in _few(corpus.find(".txt")):
         _, line = next(corpus.read_lines(str(path)), (0, ""))

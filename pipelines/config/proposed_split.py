@@ -57,6 +57,7 @@ def propose_split(look: CorpusLook, *, small: bool) -> SplitProposal:
 
     by_speaker = {"by": "speaker", "test": test, "dev": dev}
     by_utterance = {"by": "utterance", "test": test, "dev": dev}
+    # Whole speakers are held out where there are enough: a model is asked to understand others than it has heard.
     if not look.speakers:
         return _describe(look, by_utterance, "by utterance, because no speakers are named")
     if look.speakers < FEW_SPEAKERS:
@@ -95,6 +96,7 @@ def _distance(seconds: dict[str, float], split: dict[str, Any], seed: int) -> fl
     keys = [SplitKey(speaker, speaker, "", "") for speaker in seconds]
     assignment = assign_splits({""}, lambda: iter(keys), CorpusSettings.of({"split": {**split, "seed": seed}}))
     total = sum(seconds.values())
+    # No hours at all are infinitely far: a split that is empty measures nothing.
     ratios = []
     for name in ("dev", "test"):
         drawn = sum(seconds[key.speaker] for key in keys if assignment.split_of(key) == name)
@@ -111,6 +113,7 @@ def _describe(look: CorpusLook, settings: dict[str, Any], how: str) -> SplitProp
     splits = [assignment.split_of(key) for key in keys]
 
     counts = Counter(splits)
+    # With the ids of the run, so that these are the utterances that it will draw.
     seconds = dict.fromkeys(("train", "dev", "test", LEFT_OUT), 0.0)
     for split, length in zip(splits, _lengths(look.entries), strict=True):
         seconds[split] += length
