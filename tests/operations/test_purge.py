@@ -30,7 +30,7 @@ from voxline.notify.history import FOLDER, read_runs
 from voxline.operations.purge.locations import PurgeScope
 from voxline.operations.purge.purge import find_speaker, purge_speaker
 from voxline.pipelines.cli.main import app
-from voxline.registry.erasures import PURGES_FILE
+from voxline.registry.erasures import PURGES_FILE, doubt_of, erased_speakers, salted_hash
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
@@ -139,6 +139,18 @@ def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None
     purge_speaker(GONE, places.scope, note="asked by letter")
     (line,) = [json.loads(line) for line in (places.datasets[0] / PURGES_FILE).read_text().splitlines()]
     assert line["note"] == "asked by letter"
+
+    # The registry has the record too: a training that ran on meanwhile has a list that the purge did not see.
+    ((salt, known),) = erased_speakers(places.registry) or []
+    assert salted_hash(GONE, salt) == known != salted_hash("ada", salt)
+    (version,) = Registry(places.registry, "asr").versions()
+    file = places.registry / "asr" / str(version) / TRAINED_ON
+    before = read_training_data(file.read_bytes(), "its list")
+    lines = [{**line, "speaker": GONE} for line in before.utterances[:2]]
+    dataclasses.replace(before, purged=0, utterances=lines).write(file)
+    assert "it was trained on 2 utterances of an erased speaker too" in doubt_of(
+        file.parent, Registry(places.registry, "asr")
+    )
     assert (line["utterances"], line["rows"], line["models"]) == (6, 12, ["asr/1"])
     assert line["versions"] == ["three/1", "three/2"]
     told = ["datasets", "seen", "--speaker", GONE, "--datasets", str(places.datasets[0])]

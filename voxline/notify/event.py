@@ -205,7 +205,9 @@ class Erasure:
         if registry and model:
             with contextlib.suppress(OSError, ValueError, VoxlineError):
                 models = Registry(registry, model)
-                return cls(erased_in_production(models), erasure_warning(models))
+                # Most nights end with the first of these.
+                count = erased_in_production(models)
+                return cls(count, erasure_warning(models)) if count else cls()
         return cls()
 
 
