@@ -11,13 +11,17 @@ import pytest
 
 from tests.notify.conftest import ID, PUSHED, MakeSteps, Server
 from tests.pipelines.conftest import compile_to_yaml, load_ir
+from tests.push.test_add_a_family import write_model
 from voxline.components.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.components.step_component import _notified
 from voxline.errors import WorkError
+from voxline.inference.saved_model import model_digest
 from voxline.notify.event import StepRecord
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
 from voxline.operations.store_contents import FILE_KINDS
+from voxline.registry.registry import Registry
 from voxline.registry.signing import PUBLIC_KEY_ENV
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.store.layout import RUN_STEPS
 
 RunStep = Callable[..., None]
@@ -35,9 +39,10 @@ def run_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) ->
     monkeypatch.setenv(NOTIFY_ENV, about.to_json())
     monkeypatch.setenv(RUN_ID_ENV, ID)
 
-    def run(record: StepRecord, error: Exception | None = None) -> None:
+    def run(record: StepRecord, error: Exception | None = None, **arguments: str) -> None:
         output = SimpleNamespace(metadata={})
-        with _notified(record.name, {"store": str(tmp_path / "store"), "report": object(), "output": output}):
+        given = {"store": str(tmp_path / "store"), "report": object(), "output": output, **arguments}
+        with _notified(record.name, given):
             if error:
                 raise error
             output.metadata = {
@@ -76,6 +81,22 @@ def test_a_run_that_trains_nothing_ends_with_the_forecast(
     run_step(StepRecord("forecast", counts={"skipped": 1}, outputs=outputs))
     body = json.loads(server.requests[0]["body"])
     assert (body["verdict"], body["reason"], body["succeeded"]) == ("skipped", "Nothing was trained: 2%", False)
+
+
+def test_a_run_says_what_is_in_production_although_a_speaker_was_erased(
+    run_step: RunStep, server: Server, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path / "model", 0.5)
+    models = Registry(tmp_path / "registry", "asr")
+    with models.locked(), models.publishing(model, model_digest(model), "push") as (_, incoming):
+        TrainingData("dataset", "rows", 4, []).write(incoming / TRAINED_ON)
+    (tmp_path / "forecast.json").write_text(json.dumps({"heading": "Nothing was trained: 2%"}))
+    skipped = StepRecord("forecast", counts={"skipped": 1}, outputs={"forecast": str(tmp_path / "forecast.json")})
+    run_step(skipped, registry=str(tmp_path / "registry"))
+    body = json.loads(server.requests[0]["body"])
+    assert body["erased_in_production"] == 4
+    assert body["reason"].startswith("version 1, still in production, was trained on 4 utterances of a speaker who")
+    assert body["reason"].endswith("; Nothing was trained: 2%")
 
 
 def test_a_step_that_fails_sends_that_and_still_fails(run_step: RunStep, make_steps: MakeSteps, server: Server) -> None:
