@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from voxline.errors import SettingsError, WorkError
+from voxline.forecast import LONGEST
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ METHODS = ("structural", "lstm", "best")
 Location = Annotated[
     str, typer.Argument(metavar="REGISTRY", help="Registry or datasets folder that the runs wrote to, or a history.")
 ]
+LATEST_ROWS = 1_000
+"""Rows of a CSV file that are forecast from, or four seasons if that is more: a filter's time grows with them."""
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Only runs of configs with this name.")]
 Model = Annotated[str, typer.Option("--model", metavar="NAME", help="Only runs for this model.")]
 
@@ -92,14 +95,22 @@ def export_history(
 
 
 def forecast_figures(
-    location: Location,
+    location: Annotated[
+        str,
+        typer.Argument(metavar="REGISTRY|FILE.csv", help="As of `runs history`; or a CSV file, with a row a step."),
+    ],
     name: Name = "",
     model: Model = "",
     figure: Annotated[
         list[str] | None,
-        typer.Option("--figure", metavar="NAME", help="Figure, such as wer or seconds; repeatable. Default: all."),
+        typer.Option("--figure", metavar="NAME", help="Figure, such as wer, or column; repeatable. Default: all."),
     ] = None,
-    period: Annotated[int, typer.Option(min=0, max=366, help="Runs in a season; 0: 7, if they show one.")] = 0,
+    period: Annotated[
+        int, typer.Option(min=0, max=LONGEST, help="Runs or rows in a season; 0: 7, if they show one.")
+    ] = 0,
+    ahead: Annotated[
+        int, typer.Option(min=1, max=LONGEST, help="Rows of a CSV file to forecast after the last one.")
+    ] = 1,
     limit: Annotated[float, typer.Option(min=1.0, max=10.0, help="Deviations beyond which a run stands out.")] = 2.8,
     hours: Annotated[
         float, typer.Option(min=0, help="Audio that the next run trains on, in hours.  [default: as forecast]")
@@ -116,8 +127,26 @@ def forecast_figures(
 ) -> None:
     """Forecast the next run's figures; name runs that stand out.
 
-    Example: voxline runs forecast gs://speech/registry --name nightly --check
+    \b
+    Examples:
+      voxline runs forecast gs://speech/registry --name nightly --check
+      voxline runs forecast visitors.csv --figure visitors --period 366 --ahead 30
     """
+    periods = (1, 7) if period == 0 else (max(1, period),)
+    if Path(location).suffix.lower() == ".csv":
+        # Options that select or describe runs would be ignored.
+        of_runs = {"--name": name, "--model": model, "--hours": hours, "--method": method != METHODS[0]}
+        if given := [option for option, value in of_runs.items() if value]:
+            raise SettingsError(f"{', '.join(given)}: of runs; a CSV file has columns, which --figure selects")
+        documents = _forecast_columns(Path(location), figure or [], periods, limit, ahead)
+        _print_documents(documents, as_json=as_json)
+        alarms = [document["figure"] for document in documents if document["stands_out"]]
+        if alarms and check:
+            raise WorkError(f"the last row of {location} stands out in {', '.join(alarms)}")
+        return
+    if ahead > 1:
+        raise SettingsError(f"--ahead {ahead}: of runs only the next one is forecast; it is accepted for a CSV file")
+
     from voxline.forecast import run_forecast
     from voxline.notify import history
     from voxline.notify.history import figure_of
@@ -142,7 +171,6 @@ def forecast_figures(
 
     documents = []
     alarms = []
-    periods = (1, 7) if period == 0 else (max(1, period),)
     for figure_name in figure or figure_names:
         document = _forecast(runs, figure_name, periods, limit)
         if figure_name in together:
@@ -161,6 +189,12 @@ def forecast_figures(
         whole = _read(location, "", of_model)  # other configs may push it too
         documents += [_predict_promotion(whole, hours), _freshness(whole, location)]
 
+    _print_documents(documents, as_json=as_json)
+    if alarms and check:
+        raise WorkError(f"the last run of {runs[-1]['run']['name']} stands out in {', '.join(alarms)}")
+
+
+def _print_documents(documents: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         for document in documents:
             document.pop("expected", None)  # NaN before the first forecast, which JSON has no word for
@@ -168,8 +202,71 @@ def forecast_figures(
     else:
         for document in documents:
             typer.echo(document["text"])
-    if alarms and check:
-        raise WorkError(f"the last run of {runs[-1]['run']['name']} stands out in {', '.join(alarms)}")
+
+
+def _forecast_columns(
+    file: Path, names: list[str], periods: tuple[int, ...], limit: float, ahead: int
+) -> list[dict[str, Any]]:
+    """The forecast of each column of a CSV file, as JSON values."""
+    from voxline.forecast.forecast import forecast, observations_needed
+    from voxline.forecast.table import read_columns
+
+    # Each column by itself, from its latest rows.
+    latest = max(LATEST_ROWS, 4 * max(periods))
+    table = read_columns(file, names, latest)
+    documents = []
+    for name, values in table.columns.items():
+        measured = sum(math.isfinite(value) for value in values)
+        document: dict[str, Any] = {"figure": name, "rows": table.total, "used": len(values), "stands_out": False}
+        if measured < observations_needed(periods):
+            needed = observations_needed(periods)
+            text = f"{name:<28}  {measured:,} values of the {needed:,} that a forecast needs"
+            documents.append(document | {"text": text})
+            continue
+
+        result = forecast(values, periods=periods, horizon=ahead, limit=limit)
+        document |= {
+            "method": "structural",
+            "period": result.period,
+            "trend": result.trend,
+            "ahead": [
+                {"value": value, "deviation": deviation}
+                for value, deviation in zip(result.ahead.tolist(), result.ahead_deviation.tolist(), strict=True)
+            ],
+            "anomalies": [
+                {
+                    "row": table.rows[at],
+                    "value": values[at],
+                    "expected": float(result.expected[at]),
+                    "deviation": float(result.deviation[at]),
+                    "new_level": at in result.shifts,
+                }
+                for at in result.anomalies
+            ],
+            "stands_out": len(values) - 1 in result.anomalies,
+        }
+        documents.append(document | {"text": _describe_column(document)})
+    return documents
+
+
+def _describe_column(document: dict[str, Any]) -> str:
+    """A forecast of a column in lines."""
+    season = f"season of {document['period']} rows" if document["period"] > 1 else "no season"
+    note = f"{season}, {'a' if document['trend'] else 'no'} trend"
+    if document["used"] < document["rows"]:
+        note += f"; from the last {document['used']:,} of {document['rows']:,} rows"
+    lines = [
+        f"{document['figure']:<28}  next row {step['value']:,.4g} ± {step['deviation']:,.4g} ({note})"
+        if number == 1
+        else f"  +{number:<3} {step['value']:,.4g} ± {step['deviation']:,.4g}"
+        for number, step in enumerate(document["ahead"], 1)
+    ]
+    # Rows have names of their own, by which a person finds them in the file.
+    for anomaly in document["anomalies"]:
+        kind = "a new level" if anomaly["new_level"] else "stands out"
+        expected = f"expected {anomaly['expected']:,.4g} ± {anomaly['deviation']:,.4g}"
+        lines.append(f"  {anomaly['row']}  {anomaly['value']:,.4g}, {expected}: {kind}")
+    return "\n".join(lines)
 
 
 def _read(location: str, name: str, model: str) -> "list[Run]":

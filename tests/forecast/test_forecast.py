@@ -30,26 +30,58 @@ def planted(seed: int, faults: int = 20) -> tuple[Floats, Floats, set[int]]:
     return series, clean, {int(index) for index in at}
 
 
-@pytest.mark.parametrize(("period", "trend"), [(1, False), (1, True), (4, False), (3, True)])
-def test_the_forecast_is_the_mean_of_the_joint_normal_distribution(period: int, trend: bool) -> None:
+@pytest.mark.parametrize(
+    ("period", "trend", "harmonics"),
+    [(1, False, 0), (1, True, 0), (4, False, 0), (3, True, 0), (6, False, 2), (5, True, 1), (4, True, 2)],
+)
+def test_the_forecast_is_the_mean_of_the_joint_normal_distribution(period: int, trend: bool, harmonics: int) -> None:
     """Kalman's recursion against conditioning: the mean and variance of y[t] given all y before it, by its formula."""
     series = np.random.default_rng(0).normal(0, 1, 14)
-    found = module._Filter(period, trend, series, 1e9, len(series))
+    found = module._Filter(period, trend, series, 1e9, len(series), harmonics)
     innovations, variances, *_ = found._pass(series, None, np.inf)
     size, candidate = found._size, 3 % len(found._noise)
     powers = [np.linalg.matrix_power(found._transition, k) for k in range(len(series))]
-    observe, noise = found._observe, found._noise[candidate]
+    noise = found._noise[candidate]
+    observe = [found._observe[t % len(found._observe)] for t in range(len(series))]
     covariance = np.zeros((len(series), len(series)))
     for i in range(len(series)):
         for j in range(len(series)):
             states = 1e6 * powers[i] @ powers[j].T
             states = states + sum(powers[i - 1 - k] @ noise @ powers[j - 1 - k].T for k in range(min(i, j)))
-            covariance[i, j] = observe @ states @ observe + (i == j)
+            covariance[i, j] = observe[i] @ states @ observe[j] + (i == j)
     for t in range(size + 1, len(series)):
         weights = np.linalg.solve(covariance[:t, :t], covariance[:t, t])
         assert series[t] - innovations[t, candidate] == pytest.approx(weights @ series[:t], abs=2e-3)
         variance = covariance[t, t] - weights @ covariance[:t, t]
         assert variances[t, candidate] == pytest.approx(variance, rel=5e-3)
+
+
+@pytest.mark.parametrize("period", [5, 6])
+def test_all_harmonics_of_a_season_are_a_state_for_each_of_its_steps(period: int) -> None:
+    """A season that does not change is any function of its steps in both forms, so both forecast the same."""
+    series = np.random.default_rng(7).normal(0, 1, 40)
+    forms = [module._Filter(period, False, series, 1e9, len(series), harmonics) for harmonics in (0, period // 2)]
+    steps, waves = (form._pass(series, None, np.inf)[0] for form in forms)
+    assert waves.shape == steps.shape
+    fixed = [number for number, noise in enumerate(forms[0]._noise) if not noise[1:, 1:].any() and noise[0, 0] > 0]
+    np.testing.assert_allclose(waves[2 * period :, fixed], steps[2 * period :, fixed], atol=1e-3)
+
+
+@pytest.mark.parametrize(("period", "rows"), [(24, 200), (200, 430), (366, 1_100)])
+def test_long_seasons_are_forecast_in_seconds(period: int, rows: int) -> None:
+    at = np.arange(rows + period // 2)
+    clean = 100 + 0.01 * at + 10 * np.sin(2 * np.pi * at / period) + 4 * np.cos(6 * np.pi * at / period + 1)
+    series = clean[:rows] + np.random.default_rng(period).normal(0, 1, rows)
+    series[rows - 5] += 8
+    begin = time.process_time()
+    found = forecast(series, periods=(period,), horizon=period // 2)
+    assert time.process_time() - begin < 60, "processor time: 1 to 5 s where nothing else runs"
+    assert found.period == period
+    assert rows - 5 in found.anomalies
+    other = forecast(series, periods=(1,), horizon=period // 2)
+    errors, without = (np.abs(one.ahead - clean[rows:]).mean() for one in (found, other))
+    assert errors < 1.5 < without, "near the noise, where a forecast without the season is not"
+    assert found.ahead_deviation.min() > 0.5
 
 
 @pytest.mark.parametrize("period", [(1,), (1, 7)])

@@ -8,6 +8,13 @@ The model is the basic structural model of Harvey, "Forecasting, Structural Time
     slope[t+1] = slope[t] + v[t],                  v ~ N(0, q_slope s²)
     season[t+1] = −(season[t] + … + season[t−p+2]) + w[t],  w ~ N(0, q_season s²)
 
+A season of more than `LONG` steps is a sum of harmonics, of which w[t] moves each coefficient (the trigonometric season
+of the same section; for long seasons also Young, Pedregal & Tych, "Dynamic harmonic regression", 1999):
+
+    season[t] = sum over j of a_j[t] cos(2πjt/p) + b_j[t] sin(2πjt/p)
+
+It has as many states as coefficients, where the form above has p. Their number is chosen like the form.
+
 The ratios q are those of a grid with the highest likelihood; all candidates are filtered at once. s² follows from
 the innovations. An observation beyond `limit` standard deviations of its forecast is an anomaly: the filter does not
 learn from it, so one bad night does not move the level. After three in a row on the same side it does: the level has
@@ -33,6 +40,10 @@ LIMIT = 2.8
 _LEVEL = (0.0, 1e-3, 1e-2, 1e-1, 1.0)
 _SLOPE = (None, 0.0, 1e-4, 1e-2)
 _SEASON = (0.0, 1e-4, 1e-2)
+LONG = 12
+"""Steps of the longest season that has a state for each of them."""
+_HARMONICS = (1, 2, 4, 8, 16)
+"""Numbers of harmonics that are tried for a longer season."""
 """Candidates of the ratios q; a slope of None is a model without a trend."""
 _DIFFUSE = 1e6
 """Variance of the state before the first observation, in units of the series' variance."""
@@ -80,7 +91,7 @@ def forecast(
 
     Args:
       values: oldest first; NaN where nothing was measured.
-      periods: lengths of a season that are tried; 1 is none. A season needs two periods of observations.
+      periods: lengths of a season that are tried, 1 (none) to 366. A season needs two periods of observations.
       horizon: steps after the last observation.
       limit: standard deviations from the forecast beyond which an observation is an anomaly.
       fitted: how many of the first observations the form of the model, its ratios and s are chosen by; None: all. The
@@ -107,8 +118,9 @@ def forecast(
 
     # Every form of the model that the observations suffice for; the one with the lowest BIC is taken.
     fits = [
-        _Filter(period, trend, scaled, limit, len(past))
+        _Filter(period, trend, scaled, limit, len(past), harmonics)
         for period in sorted(set(periods))
+        for harmonics in _harmonics_of(period)
         for trend in (False, True)
         if count >= observations_needed([period])
     ]
@@ -125,6 +137,15 @@ def observations_needed(periods: Sequence[int]) -> int:
     return min(MINIMUM + (2 * period if period > 1 else 0) for period in periods)
 
 
+def _harmonics_of(period: int) -> list[int]:
+    """Numbers of harmonics to try for a season; 0: a state for each of its steps.
+
+    >>> _harmonics_of(7), _harmonics_of(24), _harmonics_of(366)
+    ([0], [1, 2, 4, 8, 12], [1, 2, 4, 8, 16])
+    """
+    return [0] if period <= LONG else sorted({min(number, period // 2) for number in _HARMONICS})
+
+
 class _Filter:
     """Kalman filters of one form of the model, with all candidates of its ratios, over a series.
 
@@ -132,33 +153,37 @@ class _Filter:
 
     Args:
       fitted: the first observations, by which a candidate is chosen.
+      harmonics: of the season; 0: a state for each of its steps.
     """
 
-    def __init__(self, period: int, trend: bool, series: Floats, limit: float, fitted: int) -> None:
+    def __init__(self, period: int, trend: bool, series: Floats, limit: float, fitted: int, harmonics: int = 0) -> None:
         self.period = period
         self.trend = trend
+        self._harmonics = harmonics
 
         # [c] all combinations of the ratios q
         slopes = [q for q in _SLOPE if (q is not None) == trend]
         ratios = list(itertools.product(_LEVEL, slopes, _SEASON if period > 1 else (0.0,)))
 
-        # The state: level, slope if there is a trend, then the season and the p - 2 steps before it.
+        # The state: level, slope if there is a trend, then the season and the p - 2 steps before it, or coefficients.
         season = 1 + trend
-        self._size = size = season + period - 1
+        waves = _waves(period, harmonics)
+        self._size = size = season + (waves.shape[1] if harmonics else period - 1)
 
-        # The transition T [k, k], and z [k]: an observation is the level plus the first season.
-        self._transition = np.zeros((size, size))
-        self._transition[0, 0] = 1.0
-        self._observe = np.zeros(size)
-        self._observe[0] = 1.0
+        # The transition T [k, k], and z [1 or p, k] by the step of the season: an observation is level plus season.
+        self._transition = np.eye(size)
+        self._observe = np.zeros((len(waves), size))
+        self._observe[:, 0] = 1.0
         if trend:
-            self._transition[0, 1] = self._transition[1, 1] = 1.0
+            self._transition[0, 1] = 1.0
 
-        # The season is minus the sum of the p - 1 before it; the others move one place on.
-        if period > 1:
+        # The season is minus the sum of the p - 1 before it; the others move one place on. Coefficients stay.
+        if harmonics:
+            self._observe[:, season:] = waves
+        elif period > 1:
+            self._transition[season:, season:] = np.eye(period - 1, k=-1)
             self._transition[season, season:] = -1.0
-            self._transition[season + 1 :, season:-1] = np.eye(period - 2)
-            self._observe[season] = 1.0
+            self._observe[:, season] = 1.0
 
         # Q [c, k, k], diagonal: each disturbance enters one state.
         self._noise = np.zeros((len(ratios), size, size))
@@ -166,7 +191,11 @@ class _Filter:
             self._noise[number, 0, 0] = level
             if trend:
                 self._noise[number, 1, 1] = slope
-            if period > 1:
+            if harmonics:
+                # As much in sum as the one disturbance of the other form.
+                coefficients = np.arange(season, size)
+                self._noise[number, coefficients, coefficients] = seasonal / harmonics
+            elif period > 1:
                 self._noise[number, season, season] = seasonal
         sigma = self._fit(series[:fitted], limit)
         if fitted < len(series):  # the same pass, further
@@ -244,9 +273,10 @@ class _Filter:
 
         # Prediction error decomposition: v = y - z'a, F = z'Pz + 1, K = Pz / F.
         for at, value in enumerate(series):
-            gain = covariance @ self._observe
-            variance = gain @ self._observe + 1.0
-            error = value - state @ self._observe
+            observe = self._observe[at % len(self._observe)]
+            gain = covariance @ observe
+            variance = gain @ observe + 1.0
+            error = value - state @ observe
             if np.isfinite(value):
                 seen += 1
                 variances[at] = variance
@@ -265,8 +295,8 @@ class _Filter:
                     flags[at] = np.where(shifted, 2, outside)
                     if shifted.any():  # a new level: what was known of the old one counts no more
                         covariance[shifted, 0, 0] += (error[shifted]) ** 2 / sigma[shifted] ** 2
-                        gain = covariance @ self._observe
-                        variance = gain @ self._observe + 1.0
+                        gain = covariance @ observe
+                        variance = gain @ observe + 1.0
                         streak[shifted] = 0
                     accept = ~outside | shifted
 
@@ -275,9 +305,16 @@ class _Filter:
                 state = state + weight * error[:, None]
                 covariance = covariance - weight[:, :, None] * gain[:, None, :]
 
-            # The prediction of the next step.
-            state = state @ self._transition.T
-            covariance = self._transition @ covariance @ self._transition.T + self._noise
+            # The prediction of the next step; T P T' where T moves nothing but the slope is two sums.
+            if self._harmonics:
+                if self.trend:
+                    state[:, 0] += state[:, 1]
+                    covariance[:, 0] += covariance[:, 1]
+                    covariance[:, :, 0] += covariance[:, :, 1]
+                covariance += self._noise
+            else:
+                state = state @ self._transition.T
+                covariance = self._transition @ covariance @ self._transition.T + self._noise
         return innovations, variances, state, covariance, flags
 
     def result(self, horizon: int, center: float, scale: float) -> Forecast:
@@ -293,8 +330,9 @@ class _Filter:
 
         # Ahead of the data there is nothing to update by: only the transition, and its noise.
         for step in range(horizon):
-            ahead[step] = state @ self._observe
-            spread[step] = np.sqrt(self._observe @ covariance @ self._observe + 1.0)
+            observe = self._observe[(len(self._series) + step) % len(self._observe)]
+            ahead[step] = state @ observe
+            spread[step] = np.sqrt(observe @ covariance @ observe + 1.0)
             state = self._transition @ state
             covariance = self._transition @ covariance @ self._transition.T + self._noise[self._best]
         return Forecast(
@@ -307,3 +345,15 @@ class _Filter:
             period=self.period,
             trend=self.trend,
         )
+
+
+def _waves(period: int, harmonics: int) -> Floats:
+    """The cosine and sine of each harmonic, float64 [period, coefficients]; [1, 0] without any."""
+    if not harmonics:
+        return np.zeros((1, 0))
+    # [period, harmonics]
+    angles = 2 * np.pi * np.outer(np.arange(period), np.arange(1, harmonics + 1)) / period
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+
+    # The sine of half the period is zero at each step, so it has no coefficient.
+    return waves[:, :-1] if 2 * harmonics == period else waves
