@@ -121,7 +121,9 @@ SIZES_OF_VOCODERS: dict[str, dict[str, Any]] = {
     },
     "waveglow": {"flows": 2, "group": 4, "early_every": 1, "layers": 2, "channels": 4},
 }
-LINEAR = FeatureSettings(sample_rate=8_000, mels=20, kind="mel_and_linear")
+LINEAR = FeatureSettings(
+    sample_rate=8_000, mels=20, kind="mel_and_linear", preemphasis=0.97, reference_db=20, floor_db=-100
+)
 PROSODY = FEATURES.model_copy(update={"kind": "mel_and_prosody"})
 SMALL_TACOTRON = {"encoder_bank": 1, "postnet_bank": 1, "decoder_layers": 1, "encoder_gru": 4, "highways": 1}
 
@@ -132,7 +134,7 @@ EXPORTS: dict[str, Export] = {
     "fastconformer": recognizer(FeatureSettings(kind="nemo_mel"), kind="fastconformer"),
     "whisper": recognizer(FeatureSettings(kind="whisper"), kind="whisper", layers=1, units=16, heads=2),
     "wav2vec2": recognizer(FeatureSettings(kind="waveform"), kind="wav2vec2"),
-    "tacotron": voice("tacotron", LINEAR, model=SMALL_TACOTRON),
+    "tacotron": voice("tacotron", LINEAR, model=SMALL_TACOTRON, griffin_lim={"iterations": 2, "power": 1.5}),
     "tacotron2": voice("tacotron2"),
     "fastspeech": voice("fastspeech", PROSODY, sharpened=True, model={"pitch": True}),
     **{kind: vocoder(kind=kind, **sizes) for kind, sizes in SIZES_OF_VOCODERS.items()},

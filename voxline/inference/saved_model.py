@@ -51,7 +51,7 @@ Cast Complex ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2
 EnsureShape Equal Erf Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual IRFFT Identity
 IdentityN Imag IsFinite LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul
 MatrixInverse Max Maximum Mean Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
-PartitionedCall Placeholder Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin Relu Reshape ResourceGather
+PartitionedCall Placeholder Pow Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin Relu Reshape ResourceGather
 ReverseV2 Round Rsqrt Select SelectV2 Shape Sigmoid Sin Slice Softmax SpaceToBatchND Split SplitV Sqrt Square
 SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter
 StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessWhile StaticRegexFullMatch StopGradient StridedSlice
