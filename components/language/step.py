@@ -178,7 +178,10 @@ def _take_over_arpa(splits: dict[str, list[Utterance]], store: Path | str, setti
     with cached_step(store, NGRAMS, settings.ngram_settings(), {"arpa": hash_file(file)}, revision=REVISION) as output:
         if not output.reused:
             # The first run of a store reads it; each later one, and each recognizer, loads the tables.
-            model = NgramModel.read_arpa(file)
+            try:
+                model = NgramModel.read_arpa(file)
+            except WorkError as error:
+                raise WorkError(f"language.arpa: {error}") from None
             model.save(output.folder / NGRAMS_FILE)
             model.write_arpa(output.folder / ARPA_FILE)
             output.outputs = {"ngrams": NGRAMS_FILE, "arpa": ARPA_FILE}

@@ -240,6 +240,47 @@ def test_a_model_that_is_there_takes_the_place_of_text(
         LanguageSettings(kind="ngram", arpa="a.arpa", text=["b.txt"])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("kenlm.bin", b"mmap lm http://kheafield.com/code format version 5\n\x00" + bytes(range(256)), "line"),
+        ("words.txt", "one two six\n" * 20, "line"),
+        ("cut.arpa", "\\data\\\nngram 1=4\n\n\\1-grams:\n-1\t<unk>\n", "line|ends"),
+        ("plain.arpa.gz", "\\data\\\n", "gzip"),
+    ],
+)
+def test_a_file_that_is_no_arpa_file_is_refused_by_its_key(
+    corpus: Path,
+    store: Path,
+    make_asr_model: MakeAsrModel,
+    tmp_path: Path,
+    name: str,
+    content: str | bytes,
+    message: str,
+) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    settings = SETTINGS.model_copy(update={"arpa": str(tmp_path / name)})
+    with pytest.raises(WorkError, match=rf"^language\.arpa: .*{re.escape(name)}.*({message})"):
+        language(make_asr_model(), corpus, store, settings)
+
+
+@pytest.mark.parametrize("name", ["kenlm.arpa", "kenlm.arpa.gz"])
+def test_a_model_that_kenlm_wrote_decodes_with_its_own_words(
+    corpus: Path, store: Path, make_asr_model: MakeAsrModel, tmp_path: Path, name: str
+) -> None:
+    """A file of KenLM's lmplz, three of whose words are those of the network that hears "seven" for "six"."""
+    text = gzip.decompress((Path(__file__).parents[1] / "training/lmplz/3.arpa.gz").read_bytes()).decode()
+    words = {"w0": "six", "w1": "two", "w2": "one"}
+    text = re.sub(r"\bw[012]\b", lambda word: words[word[0]], text)
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    settings = SETTINGS.model_copy(update={"arpa": str(tmp_path / name)})
+    output = language(make_asr_model(WRONG), corpus, store, settings)
+    about = json.loads((output.path("model") / "language_model" / "language_model.json").read_text())
+    assert (about["order"], about["ngrams"]) == (3, [1076, 3200, 3837])
+    assert (output.metrics["dev_wer"], output.metrics["dev_wer_greedy"]) == (0, pytest.approx(2 / 6))
+    assert NgramModel.read_arpa(output.path("arpa")).counts == [1076, 3200, 3837]
+
+
 def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path: Path) -> None:
     """A run refuses a file that is absent; train refuses what the step language would, and has the same key."""
     from voxline.families.asr.task import AsrTask
