@@ -504,7 +504,7 @@ def _column(values: list[Any], kind: type) -> tuple[list[Any], Any]:
     return [None if value is None else encode_json(value) for value in values], pyarrow.string()
 
 
-EXPORT_FORMATS: dict[str, Callable[[Iterable[ExportedUtterance], str, Path], Written]] = {
+EXPORT_FORMATS: dict[str, Callable[..., Written]] = {
     "json": _write_json,
     "nemo": _write_nemo,
     "nemo-tarred": _write_nemo_tarred,
