@@ -92,7 +92,11 @@ class _Fork:
         # What is buffered would be written twice.
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # of threads: they are NumPy's, which ends them before a fork
+            self.pid = os.fork()
         if self.pid == 0:
             _run_forked(request, environment, standard_input, output)
         os.close(standard_input)

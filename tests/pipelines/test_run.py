@@ -1,10 +1,13 @@
 """`voxline run asr`, for real: every step in its own process, killed, refused, pushed, stopped."""
 
 import json
+import os
 import re
 import shutil
 import signal
+import ssl  # noqa: F401 - a process that may have connections
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.local.graph_process import start_graph
 from voxline.pipelines.local.plan import PlannedStep, plan_run
 from voxline.pipelines.local.run_record import RunRecord
 from voxline.pipelines.local.runner import write_last_record
@@ -428,6 +432,14 @@ def test_a_night_in_which_nothing_changed_imports_little_and_once(
     loaded = {name for name in imported if any(f"{name}.".startswith(f"{heavy}.") for heavy in HEAVY)}
     assert not loaded
     assert imported.count("voxline.settings") == 1, "a second Python imported Voxline again"
+
+
+def test_a_process_with_connections_is_not_forked(tmp_path: Path) -> None:
+    assert "ssl" in sys.modules
+    process = start_graph(tmp_path / "no request", os.environ, fork=True)
+    assert isinstance(process, subprocess.Popen)
+    _, _ = process.communicate()
+    assert process.returncode == 1
 
 
 def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
