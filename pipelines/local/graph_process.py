@@ -92,13 +92,15 @@ class _Fork:
         # What is buffered would be written twice.
         sys.stdout.flush()
         sys.stderr.flush()
+
+        # The threads that Python warns of are NumPy's, which ends them before a fork.
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # of threads: they are NumPy's, which ends them before a fork
+            warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
             _run_forked(request, environment, standard_input, output)
+
+        # The ends of the child, so that a pipe closes with it.
         os.close(standard_input)
         os.close(output)
         self.stdin = os.fdopen(held_open, "w", encoding="utf-8")
