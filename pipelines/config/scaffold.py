@@ -126,8 +126,13 @@ def propose_config(
     closed = small and _has_few_words(spelling)
     gate = _gate(look, split, EXPECTED_ERRORS if closed else OPEN_ERRORS)
     if parent:
-        tuning = tuning_config(parent, [*look.texts, *look.further_texts], language)
-        return _tuned(look, name, folder.absolute(), corpus, split, tuning, gate)
+        texts = [*look.texts, *look.further_texts]
+        tuning = tuning_config(parent, texts, language)
+        if tuning.convert != spelling.settings:
+            spelling = Spelling(tuning.convert, texts, [])  # written as they are, and none is lost
+        tuning.convert.update(_accept_convert_rejects(look, spelling.lost))
+        unseen = _accept_unseen_characters(_unseen_characters(spelling, splits))
+        return _tuned(look, name, folder.absolute(), corpus, split, tuning, [*unseen, *gate.lines], gate.finding)
 
     # Each utterance of train at three speeds.
     batch = 16
@@ -239,7 +244,8 @@ def _tuned(
     corpus: list[str],
     split: SplitProposal,
     tuning: TuningConfig,
-    gate: "_Gate",
+    gate: list[str],
+    gate_finding: str,
 ) -> ConfigProposal:
     """The config that tunes a public model."""
     convert = {"sample_rate": 16_000, "min_seconds": 0.1, **tuning.convert}
@@ -251,7 +257,7 @@ def _tuned(
         f"train: {{{tuning.train[0]}",
         *(f"  {line}" for line in tuning.train[1:-1]),
         f"  {tuning.train[-1]}}}",
-        *gate.lines,
+        *gate,
         "# evaluate: {probe: runs/other/store/convert/…}  # recordings that it must not forget, as convert writes them",
     ]
     model, how = tuning.findings
@@ -260,7 +266,7 @@ def _tuned(
         *split.findings,
         f"parent     {model}",
         f"tunes      {how}",
-        gate.finding,
+        gate_finding,
         *tuning.spelling,
         *describe_faults(look),
     ]
