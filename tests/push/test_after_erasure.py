@@ -13,7 +13,7 @@ from voxline.notify.event import Erasure, RunEvent, RunIdentity
 from voxline.notify.prometheus import samples
 from voxline.notify.settings import NotifySettings
 from voxline.registry.anchor import current_anchor, name_anchor
-from voxline.registry.erasures import PURGES_FILE, erased_in, salted_hash
+from voxline.registry.erasures import PURGES_FILE, erased_in, erasure_warning, salted_hash
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
@@ -167,6 +167,17 @@ def test_what_is_still_in_production_is_told_to_all_receivers(push_trained: Push
     gauges = {sample.gauge: sample.value for sample in samples(told, NotifySettings())}
     assert gauges["voxline_erased_in_production"] == 4
     assert "voxline_last_success_timestamp_seconds" not in gauges
+
+
+def test_a_clean_candidate_is_the_remedy(push_trained: Push, registry: Registry) -> None:
+    assert push_trained(0.5)["pushed"]
+    assert push_trained(0.4)["pushed"]
+    erase(registry, 2, 4)
+    assert "or go back to version 1 (voxline models rollback counter --to 1" in erasure_warning(registry)
+    registry.promote(1, "candidate")
+    assert "put version 1, the candidate, into service (voxline models promote counter --reg" in erasure_warning(
+        registry
+    )
 
 
 def test_what_a_purge_took_from_a_parent_is_in_its_child_too() -> None:

@@ -118,10 +118,14 @@ def erasure_warning(registry: Registry) -> str:
     if not count:
         return ""
 
-    # The quickest remedy is a version that never knew them.
+    # The quickest remedy is a version that does not know them: one that waits, or one that never did.
+    waiting = registry.candidate()
     clean = last_without_erased(registry)
     remedy = "train again without the speaker"
-    if clean is not None:
+    if waiting is not None and erased_in(registry, waiting) == 0:
+        command = f"voxline models promote {registry.model} --registry {registry.root}"
+        remedy = f"put version {waiting}, the candidate, into service ({command})"
+    elif clean is not None:
         command = f"voxline models rollback {registry.model} --to {clean} --registry {registry.root}"
         remedy += f", or go back to version {clean} ({command})"
     return (
