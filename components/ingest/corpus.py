@@ -5,6 +5,7 @@ for a line that it cannot read. Whether the audio file exists, inside the corpus
 formats alike (staging.py).
 """
 
+import codecs
 import dataclasses
 import functools
 import io
@@ -300,15 +301,17 @@ class Corpus:
         try:
             file = self.root / self.locate(path)[0]
             raw = BoundedGzip(file) if path.lower().endswith(".gz") else open_regular(file)
-            with raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline=newline) as text:
+            encoding = _encoding(file)
+            with raw, io.TextIOWrapper(raw, encoding=encoding, newline=newline) as text:
                 for _, line in iter_bounded_lines(text, self.root / path):
                     yield line
         except SizeLimitError as error:
             raise WorkError(str(error)) from None
         except UnicodeDecodeError as error:
             raise WorkError(
-                f"{self.root / path}: not UTF-8 (byte {_first_invalid_byte(file, error)}); convert it, as in: "
-                f"iconv -f latin1 -t utf-8 OLD > NEW (or copy it again, if the copy was cut short)"
+                f"{self.root / path}: not UTF-8 (byte {_first_invalid_byte(file, error)}); convert it from its own "
+                "encoding, such as windows-1252, as in: iconv -f windows-1252 -t utf-8 OLD > NEW (or copy it again, if "
+                "the copy was cut short)"
             ) from None
         except (EOFError, zlib.error) as error:
             raise WorkError(f"{self.root / path}: damaged ({error}); copy or download it again") from None
@@ -323,6 +326,9 @@ class Corpus:
         located: str | None = self._indexed_path(os.path.relpath(joined, root)) if contains_path(root, joined) else None
         if located is None and joined in self.files:
             located = joined
+
+        if located is None and (respelled := self._respelled(path, relative_to)):
+            located = respelled
 
         if located is None:
             # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
@@ -360,6 +366,17 @@ class Corpus:
             raise UnusableEntryError(Reason.BAD_ENTRY, f"{located} is a pipe, socket or device, not a file")
         return located, file
 
+    def _respelled(self, path: str, relative_to: str) -> str | None:
+        """A recording that is named as Windows does, with backslashes, or without its ending."""
+        name = path if "/" in path else path.replace("\\", "/")
+        endings = ("", *AUDIO_EXTENSIONS) if PurePosixPath(name).suffix.lower() not in AUDIO_EXTENSIONS else ("",)
+        root = str(self.root)
+        for ending in endings if not self.table else ():
+            joined = os.path.normpath(os.path.join(root, relative_to, name + ending))
+            if contains_path(root, joined) and (located := self._indexed_path(os.path.relpath(joined, root))):
+                return located
+        return None
+
     def _accepts(self, real: str) -> bool:
         """Returns whether a real path outside the root is below an audio root, or was unpacked from the corpus."""
         return any(contains_path(os.path.realpath(folder), real) for folder in self.accepted_folders())
@@ -381,6 +398,26 @@ FormatReader = Callable[[Corpus], Iterator[CorpusEntry | Reject]]
 
 def _is_hidden(path: bytes) -> bool:
     return any(part.startswith(b".") or part == b"__MACOSX" for part in path.split(b"/"))
+
+
+def _encoding(file: Path) -> str:
+    """UTF-8, or UTF-16 by its byte order mark, as spreadsheets save "Unicode text".
+
+    Raises:
+      OSError: the text is UTF-16 or UTF-32 without a mark: every character of English is beside a zero byte.
+    """
+    with BoundedGzip(file) if file.suffix.lower() == ".gz" else open_regular(file) as raw:
+        start = raw.read(64)
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if zeros := start.count(0):
+        name = f"utf-{16 if zeros <= len(start) / 2 else 32}{'be' if start[0] == 0 else 'le'}"
+        raise OSError(
+            f"it has zero bytes, as {name.upper()} has; convert it, as in: iconv -f {name} -t utf-8 OLD > NEW"
+        )
+    return "utf-8-sig"
 
 
 def _first_invalid_byte(file: Path, error: UnicodeDecodeError) -> int:

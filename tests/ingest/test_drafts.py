@@ -181,7 +181,7 @@ def test_a_purge_erases_a_speaker_who_was_drafted_and_names_the_model(corpora: P
         (drafts / line["audio_filepath"]).rename(drafts / "audio" / line["audio_filepath"])
         line["audio_filepath"] = f"audio/{line['audio_filepath']}"
         line["duration"] = 0.1
-        line["speaker"] = "zed" if line["speaker"] == "cy" else line["speaker"]  # known by drafts alone
+        line["speaker"] = "zoltan" if line["speaker"] == "cy" else line["speaker"]  # known by drafts alone
     write_lines(drafts, lines)
     store = corpora / "store"
     converted = convert(ingest(store, settings_of(corpora)).uri, store, ConvertSettings(workers=1))
@@ -201,12 +201,12 @@ def test_a_purge_erases_a_speaker_who_was_drafted_and_names_the_model(corpora: P
     assert f"drafts    9 drafts by {MODEL}: no person transcribed these" in shown.output
 
     scope = PurgeScope(store, (corpora / "datasets",), str(corpora / "registry"), (), (str(drafts),))
-    findings = find_speaker("zed", scope)
+    findings = find_speaker("zoltan", scope)
     assert findings.rows == {"both/1": 3}
     assert findings.captures == {str(drafts): 3}
     assert [use.name for use in findings.registry_uses] == ["asr/1"]
-    purge_speaker("zed", scope)
-    left = [path for path in corpora.rglob("*") if path.is_file() and b"zed" in path.read_bytes()]
+    purge_speaker("zoltan", scope)
+    left = [path for path in corpora.rglob("*") if path.is_file() and b"zoltan" in path.read_bytes()]
     assert left == []
     assert len(list((drafts / "audio").iterdir())) == 9
     remaining = read_training_data((place / TRAINED_ON).read_bytes(), "")

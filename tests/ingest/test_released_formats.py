@@ -81,7 +81,9 @@ def test_common_voice_is_its_validated_clips_split_by_speaker(common_voice: Path
 
 def test_no_line_of_a_list_ends_it_or_disappears(common_voice: Path, ingest: Ingest) -> None:
     with open(common_voice / FULL / "validated.tsv", "a", newline="") as file:
-        file.write("\r\n" + "ann\t\t\tNo path.\r\n" * 2 + "ann\tbad.mp3\t\tA\rreturn.\r\n" + "ann\tc1.mp3\t\tAgain.\n")
+        end = "\t" * (len(HEADER) - 4)
+        file.write(f"\r\nann\t\t\tNo path.{end}\r\nann\t\t\tNo path.{end}\r\n")
+        file.write(f"ann\tbad.mp3\t\tA\rreturn.{end}\r\nann\tc1.mp3\t\tAgain.{end}\n")
     release(common_voice / FULL, "invalidated.tsv")
     out = ingest("common_voice")
     assert out.utterances["bad"].text == "A\rreturn."

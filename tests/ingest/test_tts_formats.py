@@ -61,7 +61,9 @@ def test_ljspeech_bad_lines_are_rejects_by_name_and_the_rest_stays(
         "metadata.csv:8": "bad_entry",
         "../../secret": "outside_corpus",
     }
-    assert out.details["b"].startswith("metadata.csv:2: 2 fields in 'b|only two fields'; accepted: id|text|")
+    assert out.details["b"].startswith(
+        "metadata.csv:2: 2 fields in 'b|only two fields', the table has 3; accepted: id|text|"
+    )
     assert out.details["a"] == "metadata.csv:5: metadata.csv:1 has the same id"
     assert "wavs/f.wav: no line of metadata.csv names it" in out.details["f"]
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpora.csv import read_table
+from voxline.components.ingest.corpora.csv import count_fault, read_table
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.components.ingest.file_index import temporary_database
 from voxline.errors import WorkError
@@ -56,14 +56,17 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     for release in releases:
         if keep_splits:
             for split in OFFICIAL_SPLITS:
-                names = ((_name(row), split) for row, _ in _rows(corpus, release / f"{split}.tsv"))
+                names = ((_name(row), split) for row, _, _ in _rows(corpus, release / f"{split}.tsv"))
                 clips.executemany("INSERT OR IGNORE INTO splits VALUES (?, ?)", names)
 
-        invalidated = ((_name(row), str(release)) for row, _ in _rows(corpus, release / INVALIDATED))
+        invalidated = ((_name(row), str(release)) for row, _, _ in _rows(corpus, release / INVALIDATED))
         clips.executemany("INSERT OR IGNORE INTO clips VALUES (?, ?, 0)", invalidated)
 
-        for row, source in _rows(corpus, release / VALIDATED):
+        for row, source, fault in _rows(corpus, release / VALIDATED):
             name = _name(row)
+            if fault:
+                yield Reject(name or source, Reason.BAD_ENTRY, f"{source}: {fault}")
+                continue
             row_of_clip = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
             if not name:
                 yield Reject(source, Reason.BAD_ENTRY, f"{source}: no path")
@@ -87,8 +90,11 @@ def _age(folder: PurePosixPath) -> tuple[list[int], str, str]:
     return [], "", str(folder)
 
 
-def _rows(corpus: Corpus, table: PurePosixPath) -> Iterator[tuple[Row, str]]:
-    """The rows of a list with the file and line of each; none where the release does not have it."""
+def _rows(corpus: Corpus, table: PurePosixPath) -> Iterator[tuple[Row, str, str]]:
+    """The rows of a list with the file and line of each, and its fault; none where the release does not have it.
+
+    Of a row with a fault, the first columns may be right: the clip that an invalidated one names stays invalidated.
+    """
     if not corpus.has(str(table)):
         return
     # client_id  path                     sentence_id  sentence      …  up_votes  down_votes  age  gender  accents  …
@@ -104,7 +110,7 @@ def _rows(corpus: Corpus, table: PurePosixPath) -> Iterator[tuple[Row, str]]:
     for number, row in enumerate(rows, start=2):
         if not any(row):
             continue
-        yield dict(zip(header, row, strict=False)), f"{table}:{number}"
+        yield dict(zip(header, row, strict=False)), f"{table}:{number}", count_fault(row, header)
 
 
 def _name(row: Row) -> str:

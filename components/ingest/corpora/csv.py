@@ -1,6 +1,7 @@
-"""Tables with a header, comma- or tab-separated: Mozilla DeepSpeech's and Coqui STT's CSV, SpeechBrain's, one's own.
+"""Tables with a header: Mozilla DeepSpeech's and Coqui STT's CSV, SpeechBrain's, one's own.
 
-https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every `*.csv` and `*.tsv` below the root whose header names
+https://deepspeech.readthedocs.io/en/latest/TRAINING.html. The header tells the separator: a comma, a semicolon, a tab
+or a bar. Every `*.csv` and `*.tsv` below the root whose header names
 a recording and a text is read, under the usual names (`USUAL_COLUMNS`) or those of `corpus.columns`; the name of
 the file is the split (`train.csv`, `dev.csv`, `test.csv`) unless a column gives it. A CSV is quoted as spreadsheets
 quote; a TSV is not quoted.
@@ -19,6 +20,8 @@ from voxline.rejects import Reason, Reject
 
 SIZE = "wav_filesize"
 """DeepSpeech's column of the file's bytes."""
+SEPARATORS = (",", ";", "\t", "|")
+"""Of a table whose name ends in .csv; spreadsheets write semicolons where a comma begins a fraction."""
 MAX_SIZE_DIGITS = 18
 """Python refuses to parse numbers of thousands of digits."""
 
@@ -53,7 +56,25 @@ def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
     if path.suffix.lower() == ".tsv":
         # csv.reader would end the table at a carriage return within a line.
         return (line.rstrip("\r\n").split("\t") for line in corpus.iter_text(str(path), newline="\n"))
-    return csv.reader(corpus.iter_text(str(path), newline=""), strict=True)
+    header = next(corpus.iter_text(str(path), newline=""), "")
+    return csv.reader(corpus.iter_text(str(path), newline=""), delimiter=_separator(header, corpus), strict=True)
+
+
+def _separator(header: str, corpus: Corpus) -> str:
+    """The first separator that gives a header with a recording and a text; a comma if none does."""
+    for separator in SEPARATORS:
+        names = [name.strip().strip('"') for name in header.split(separator)]
+        if {"audio_filepath", "text"} <= map_columns(names, corpus.settings.columns).keys():
+            return separator
+    return SEPARATORS[0]
+
+
+def count_fault(row: list[str], header: list[str]) -> str:
+    """The fault of a row whose number of fields is another than the header's, for a reject; empty if it has none.
+
+    A separator or a line feed within a text shifts all that follows: no field of such a row can be trusted.
+    """
+    return f"{len(row)} fields, the header has {len(header)}" if len(row) != len(header) else ""
 
 
 def _accepted(corpus: Corpus) -> str:
@@ -105,8 +126,8 @@ def _row_entries(
 def _entry(
     row: list[str], header: list[str], columns: dict[str, str], path: PurePosixPath, source: str, split: str
 ) -> CorpusEntry | Reject:
-    if len(row) != len(header):
-        return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
+    if fault := count_fault(row, header):
+        return Reject(source, Reason.BAD_ENTRY, f"{source}: {fault}")
 
     values = dict(zip(header, row, strict=True))
     fields = {key: values[column].strip() for key, column in columns.items()}

@@ -9,24 +9,69 @@ synthesis copy its layout:
 The root may be that folder or one above it. The corpus does not name the speaker, so the name of the folder does. An
 id up to its last hyphen is a section of a book (LJ001), and counts as a split of the corpus:
 `splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; or split by utterance.
+
+Others write other fields, which the first lines of a table tell apart: two fields, as Coqui's guide does (id|text);
+a path for the id; Piper's path|speaker|text; CSS10's four fields, the last a length; a third field that is no reading
+of the second, but a length, a speaker or phonemes. The text is then the second field, and the third is kept.
 """
 
-from collections.abc import Iterator
+import dataclasses
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, CorpusEntry, normalized_name, recordings_by_name
+from voxline.components.ingest.corpus import (
+    AUDIO_EXTENSIONS,
+    Corpus,
+    CorpusEntry,
+    normalized_name,
+    recordings_by_name,
+)
 from voxline.errors import WorkError
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 
 METADATA = "metadata.csv"
 WAVS = "wavs"
+SAMPLE = 200
+"""Lines of a table by which its fields are told apart."""
+MOST = 0.9
+"""Share of these lines that have what a field is taken for."""
+ALIKE = 0.5
+"""Likeness of two fields (0 to 1) from which on one may be a reading of the other; numbers are read out."""
+
+_NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
+_IPA = re.compile("[ˈˌːɐɑɒɔəɚɛɜɡɣɪɫɹɾʁʃʊʌʒʔθðŋæ]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """The places of a line's values, counted from 0.
+
+    Attributes:
+      count: fields of a line.
+      raw: of the text as printed, which is kept; None: there is none.
+      speaker: None: the name of the folder.
+      extra: key of the manifest's line → the place of its value.
+    """
+
+    count: int
+    text: int
+    raw: int | None = None
+    speaker: int | None = None
+    extra: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+LJSPEECH = Fields(count=3, text=2, raw=1)
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Yields every line of every metadata.csv, and rejects every recording next to one that no line names.
 
     Raises:
-      WorkError: there is no metadata.csv.
+      WorkError: there is no metadata.csv, or the third field of one is no text, and nothing else that is known.
     """
     tables = [path for path in corpus.find(METADATA) if path.name == METADATA]
     if not tables:
@@ -35,9 +80,14 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     named: set[str] = set()
 
     for table in tables:
+        sample = itertools.islice(corpus.read_lines(str(table)), SAMPLE)
+        fields = tell_fields([_split(line) for _, line in sample], f"{corpus.root / table}")
         for number, line in corpus.read_lines(str(table)):
-            entry = _entry(line, corpus, table, recordings, f"{table}:{number}")
-            named.add(normalized_name(table.parent / WAVS / entry.id))
+            entry = _entry(line, fields, corpus, table, recordings, f"{table}:{number}")
+            if isinstance(entry, CorpusEntry):
+                named.add(normalized_name(PurePosixPath(entry.audio).with_suffix("")))
+            else:
+                named.add(normalized_name(_stem(table, entry.id)))
             yield entry
 
     # Only beside a table: other folders may hold recordings that are not of this layout.
@@ -48,29 +98,130 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)
 
 
+def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
+    """Tells what the fields of a table are, by its first lines, and says so where they are not LJSpeech's.
+
+    Args:
+      table: for messages.
+
+    Raises:
+      WorkError: the third field is neither a reading of the second nor anything that is known.
+    """
+    counts = [len(row) for row in rows]
+    count = max(set(counts), key=lambda count: (counts.count(count), count)) if counts else LJSPEECH.count
+    rows = [row for row in rows if len(row) == count]
+
+    if count == 2:
+        print_status(f"{table}: two fields, an id and a text")
+        return Fields(count=2, text=1)
+    if count == 4 and _most(rows, 3, _NUMBER.fullmatch):
+        print_status(f"{table}: four fields, the last a length, which is kept")
+        return Fields(count=4, text=2, raw=1, extra={"length": 3})
+    if count != 3 or not rows:
+        return LJSPEECH
+
+    seconds = [row[1] for row in rows]
+    thirds = [row[2] for row in rows]
+    # A reading in other letters, such as pinyin, cannot be compared.
+    alike = [
+        _are_alike(*pair) for pair in zip(seconds, thirds, strict=True) if _is_latin(pair[0]) == _is_latin(pair[1])
+    ]
+    if not any(thirds) or (alike and sum(alike) >= ALIKE * len(alike)):
+        return LJSPEECH
+    if _most(rows, 2, _NUMBER.fullmatch):
+        print_status(f"{table}: the third field is a number and no text; it is kept, and the second is the text")
+        return Fields(count=3, text=1, extra={"length": 2})
+    if _most(rows, 2, _IPA.search):
+        print_status(f"{table}: the third field has phonemes; they are kept, and the second field is the text")
+        return Fields(count=3, text=1, extra={"phonemes": 2})
+
+    # A speaker is a name without spaces, of which there are far fewer than texts.
+    if _are_names(seconds) and len(set(seconds)) < len(set(thirds)):
+        print_status(f"{table}: the fields are a path, a speaker and a text, as Piper writes them")
+        return Fields(count=3, text=2, speaker=1)
+    if _are_names(thirds) and len(set(thirds)) < len(set(seconds)):
+        print_status(f"{table}: the third field is a speaker, and the second the text")
+        return Fields(count=3, text=1, speaker=2)
+    if not alike:
+        return LJSPEECH
+    example = next(row for row in rows if not _are_alike(row[1], row[2]))
+    raise WorkError(
+        f"{table}: the third field should be a reading of the second, and it is {example[2][:80]!r} for "
+        f"{example[1][:80]!r}; give the table a header that names its columns, and corpus.format csv"
+    )
+
+
+def _most(rows: Sequence[Sequence[str]], place: int, has: Callable[[str], object]) -> bool:
+    return sum(bool(has(row[place])) for row in rows) >= MOST * len(rows)
+
+
+def _are_alike(text: str, reading: str) -> bool:
+    """True if one may be a reading of the other: the same letters for the most part, or numbers that are read out."""
+    letters = ["".join(filter(str.isalpha, value.lower())) for value in (text, reading)]
+    if not letters[1] or letters[0] == letters[1]:
+        return letters[0] == letters[1] and not (reading.isdecimal() and text != reading)
+    if re.search(r"(?<!\w)\d", text) and not re.search(r"[\d_]", reading):
+        return True
+    return difflib.SequenceMatcher(None, *letters, autojunk=False).ratio() >= ALIKE
+
+
+def _is_latin(text: str) -> bool:
+    """True if most letters are those of the Latin alphabet, or phonemes."""
+    letters = [character for character in text if character.isalpha()]
+    return sum(character < "\u0370" for character in letters) * 2 >= len(letters)
+
+
+def _are_names(values: Sequence[str]) -> bool:
+    """True if most are single words, each of several lines."""
+    words = [value for value in values if value and not re.search(r"\s", value)]
+    return len(words) >= MOST * len(values) and len(set(words)) <= max(1, len(words) / 2)
+
+
+def _split(line: str) -> list[str]:
+    return [field.strip() for field in line.split("|")]
+
+
 def _entry(
-    line: str, corpus: Corpus, table: PurePosixPath, recordings: dict[str, PurePosixPath], source: str
+    line: str,
+    fields: Fields,
+    corpus: Corpus,
+    table: PurePosixPath,
+    recordings: dict[str, PurePosixPath],
+    source: str,
 ) -> CorpusEntry | Reject:
     # An id, the text as printed and the text as read, separated by | and never quoted:
     #   LJ001-0007|the earliest book printed, about 1455,|the earliest book printed, about fourteen fifty-five,
-    id, *texts = (field.strip() for field in line.split("|"))
-    if len(texts) != 2 or not id:
+    values = _split(line)
+    name = values[0]
+    if len(values) != fields.count or not name:
         # Without any | the first field is the whole line, not an id.
-        fields = f"{source}: {1 + len(texts)} fields in {line[:80]!r}"
-        detail = f"{fields}; accepted: id|text|normalized text, separated by |"
-        return Reject((id if texts else "") or source, Reason.BAD_ENTRY, detail)
+        detail = f"{source}: {len(values)} fields in {line[:80]!r}, the table has {fields.count}"
+        accepted = "" if fields != LJSPEECH else "; accepted: id|text|normalized text, separated by |"
+        return Reject((name if len(values) > 1 else "") or source, Reason.BAD_ENTRY, detail + accepted)
 
-    raw, normalized = texts
-    if not normalized:
-        return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalized text, is empty")
+    stem = _stem(table, name)
+    id = stem.relative_to(table.parent / WAVS).as_posix() if WAVS in stem.parts[:-1] else name
+    text = values[fields.text]
+    if not text:
+        place = "third field, the normalized text," if fields == LJSPEECH else "text"
+        return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the {place} is empty")
 
-    file = table.parent / WAVS / id
+    extra = {key: values[place] for key, place in fields.extra.items()}
+    if fields.raw is not None:
+        extra = {"raw": values[fields.raw], **extra}
     return CorpusEntry(
         id=id,
-        audio=recordings.get(normalized_name(file), table.parent / WAVS / f"{id}.wav").as_posix(),
-        text=normalized,
-        speaker=table.parent.name or corpus.name,
+        audio=recordings.get(normalized_name(stem), stem.with_name(f"{stem.name}.wav")).as_posix(),
+        text=text,
+        speaker=(values[fields.speaker] if fields.speaker is not None else "") or table.parent.name or corpus.name,
         split=id.rpartition("-")[0],
         source=source,
-        extra={"raw": raw},
+        extra=extra,
     )
+
+
+def _stem(table: PurePosixPath, name: str) -> PurePosixPath:
+    """The path of a recording without its ending, however the table names it: a.wav, ./wavs/a, wavs\\a.wav."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    path = path.with_suffix("") if path.suffix.lower() in AUDIO_EXTENSIONS else path
+    return table.parent / path if WAVS in path.parts[:-1] else table.parent / WAVS / path

@@ -1,0 +1,124 @@
+"""Tables as other people write them: no field is shifted, dropped or taken for another one in silence."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
+from voxline.errors import WorkError
+
+Record = Callable[..., Path]
+Ingest = Callable[..., Any]
+TEXTS = ["The quick brown fox jumps.", "She sells sea shells.", "A stitch in time saves 9.", "He met her at noon."]
+READ = [text.replace("9", "nine") for text in TEXTS]
+
+
+def write_table(corpus: Path, lines: list[str], name: str = "metadata.csv", encoding: str = "utf-8") -> None:
+    (corpus / name).write_bytes(("\n".join(lines) + "\n").encode(encoding))
+
+
+@pytest.mark.parametrize(
+    ("line", "texts", "speaker", "extra"),
+    [
+        ("a{0}|{1}", TEXTS, "", set()),
+        ("a{0}.wav|{1}|{2}", READ, "", {"raw"}),
+        ("./wavs/a{0}.wav|{1}|{2}", READ, "", {"raw"}),
+        ("wavs\\a{0}.wav|{1}|{2}", READ, "", {"raw"}),
+        ("a{0}|{1}|{2}|1.23", READ, "", {"raw", "length"}),
+        ("a{0}|{1}|4{0}", TEXTS, "", {"length"}),
+        ("a{0}|{1}|speaker_0", TEXTS, "speaker_0", set()),
+        ("./wavs/a{0}.wav|male1|{2}", READ, "male1", set()),
+        ("a{0}|{1}|hˈɪɹ ɑːɹ sˌʌm", TEXTS, "", {"phonemes"}),
+        ("a{0}|{1}|{2}", READ, "", {"raw"}),
+    ],
+)
+def test_metadata_csv_of_others_is_read_for_what_it_is(
+    line: str, texts: list[str], speaker: str, extra: set[str], corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    for number in range(4):
+        record(f"wavs/a{number}.wav")
+    write_table(corpus, [line.format(number, TEXTS[number], READ[number]) for number in range(4)])
+    out = ingest("ljspeech")
+    assert out.rejects == {}
+    assert out.ids == ["a0", "a1", "a2", "a3"]
+    assert [utterance.text for utterance in out.utterances.values()] == texts
+    assert {utterance.speaker for utterance in out.utterances.values()} == {speaker or corpus.name}
+    assert {key for utterance in out.utterances.values() for key in utterance.extra} == extra
+
+
+def test_a_third_field_that_is_nothing_known_stops_and_says_so(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("wavs/a0.wav")
+    write_table(corpus, [f"a{number}|{text}|zxvw qkj {number}{number} pp" for number, text in enumerate(TEXTS)])
+    with pytest.raises(
+        WorkError, match=r"the third field should be a reading of the second, and it is 'zxvw qkj 00 pp'"
+    ):
+        ingest("ljspeech")
+
+
+def test_fields_are_told_by_most_lines() -> None:
+    rows = [["a", text, reading] for text, reading in zip(TEXTS, READ, strict=True)]
+    assert tell_fields([*rows, ["b", "two fields"]], "t") == LJSPEECH
+    assert tell_fields([], "t") == tell_fields([["no bar"]], "t") == LJSPEECH
+    assert tell_fields([["a", "ja", "ja"], ["b", "nein", "nein"]], "t") == LJSPEECH  # commands of one word
+    assert tell_fields([["a", "1", "one"], ["b", "2", "two"], ["c", "3", "three"]], "t") == LJSPEECH
+    assert tell_fields([["a", "你好吗", "ni3 hao3 ma5"], ["b", "今天", "jin1 tian1"]], "t") == LJSPEECH
+    assert tell_fields([["a", "你好吗", "ann"], ["b", "今天", "ann"]], "t") == Fields(3, text=1, speaker=2)
+    assert tell_fields([["wavs/a.wav", "ann", "good day"], ["wavs/b.wav", "ann", "go on"]], "t") == Fields(
+        3, text=2, speaker=1
+    )
+
+
+def test_common_voice_rejects_a_row_that_a_tab_or_a_line_feed_has_shifted(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    columns = "client_id\tpath\tsentence\tup_votes\tage"
+    for number in range(4):
+        record(f"clips/c{number}.wav")
+    rows = [
+        "ann\tc0.wav\tA good line.\t2\t",
+        "ann\tc1.wav\tA tab\tsits here inside.\t2\ttwenties",
+        "ann\tc2.wav\tThis line is broken",
+        "in two parts.\t2\ttwenties",
+        "bob\tc3.wav\tAnother good line.\t2\tthirties",
+    ]
+    write_table(corpus, [columns, *rows], "validated.tsv")
+    out = ingest("common_voice", split={"by": "speaker", "dev": 0, "test": 0})
+    assert out.ids == ["c0", "c3"]
+    assert out.details["c1"] == "validated.tsv:3: 6 fields, the header has 5"
+    assert out.details["c2"] == "validated.tsv:4: 3 fields, the header has 5"
+    assert set(out.rejects.values()) == {"bad_entry"}
+    assert len(out.rejects) == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_spreadsheet_may_save_a_table_in_its_own_way(
+    separator: str, encoding: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("clips/a.wav")
+    lines = ["path,sentence", "clips/a.wav,dreh das Licht an"]
+    write_table(corpus, [line.replace(",", separator) for line in lines], "table.csv", encoding)
+    assert [utterance.text for utterance in ingest("csv").utterances.values()] == ["dreh das Licht an"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_table_of_two_bytes_a_character_without_a_mark_is_named(
+    encoding: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("clips/a.wav")
+    write_table(corpus, ["path\tsentence", "clips/a.wav\tgood morning"], "table.tsv", encoding)
+    with pytest.raises(WorkError, match=f"zero bytes, as {encoding.replace('-le', 'le').replace('-be', 'be').upper()}"):
+        ingest("csv")
+
+
+@pytest.mark.parametrize("path", ["clips\\a.wav", ".\\clips\\a.wav", "clips/a", "clips\\a"])
+def test_a_path_may_have_backslashes_or_lack_its_ending(
+    path: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("clips/a.wav")
+    write_table(corpus, ["path,sentence", f"{path},good morning"], "table.csv")
+    out = ingest("csv")
+    assert out.rejects == {}
+    assert [utterance.text for utterance in out.utterances.values()] == ["good morning"]
