@@ -117,7 +117,7 @@ GLUE = """
 @settings(max_examples=400, deadline=None)
 @given(parts=st.lists(st.sampled_from([*GLUE.split(), " ", "qq", "Qq", "QQ"]), max_size=12))
 def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str]) -> None:
-    """Whatever stands beside a number: "usthirty" and "secondsz" are no words."""
+    """Whatever is next to a number: "usthirty" and "secondsz" are no words."""
     text = "".join(parts)
     with contextlib.suppress(UnsupportedText):
         own = {*re.findall("[a-z]+", text.lower()), "quarter", "quarters"}
