@@ -1,4 +1,4 @@
-"""Tables as other people write them: no field is shifted, dropped or taken for another one in silence."""
+"""Tables as other people write them: no field is shifted, dropped or read as a different one in silence."""
 
 from collections.abc import Callable
 from pathlib import Path

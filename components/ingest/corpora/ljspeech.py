@@ -36,7 +36,7 @@ from voxline.rejects import Reason, Reject
 METADATA = "metadata.csv"
 WAVS = "wavs"
 SAMPLE = 200
-"""Lines of a table by which its fields are told apart."""
+"""Lines of a table by which its fields are distinguished."""
 MOST = 0.9
 """Share of these lines that have what a field is taken for."""
 ALIKE = 0.5
