@@ -187,7 +187,8 @@ def _ingest(
 
     # Both are generators over the staging table: an utterance that turns out to be bad becomes a reject on the way, so
     # the manifest is written first.
-    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected)
+    shortened = ShortenedRecordings()
+    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected, shortened)
     rejects: Iterable[Reject] = table.rejects()
     if name:
         utterances = prefix_utterances(name, utterances)
@@ -208,6 +209,7 @@ def _ingest(
     if beyond_limits:
         output.counts[BEYOND_LIMITS] = beyond_limits
     corrected.report(output)
+    shortened.report(output)
     print_status(_describe_counts(output, name))
 
 
@@ -339,6 +341,41 @@ def _probe_recordings(corpus: Corpus, table: StagingTable, cache: ProbeCache) ->
         cache.write(table.probes())
 
 
+@dataclasses.dataclass
+class ShortenedRecordings:
+    """Utterances from the start of a recording, with a duration that ends before it does.
+
+    That is right for a part of a recording. Where no line of the corpus has an offset, the column is rounded, or means
+    something else, and cuts speech.
+
+    Attributes:
+      count: how many.
+      example: the first, with both durations.
+      has_offsets: whether any utterance begins later in its recording.
+    """
+
+    count: int = 0
+    example: str = ""
+    has_offsets: bool = False
+
+    def note(self, utterance: Utterance, seconds: float) -> None:
+        """Notes an utterance of the manifest, whose recording has so many seconds by its header."""
+        self.has_offsets |= utterance.offset > 0
+        if not utterance.offset and seconds > utterance.duration + DURATION_TOLERANCE_SECONDS:
+            self.count += 1
+            self.example = self.example or f"{utterance.id} has {utterance.duration:g} of {seconds:.2f} s"
+
+    def report(self, output: StepOutput) -> None:
+        """Says so, and counts it, unless the corpus has parts of recordings."""
+        if self.count and not self.has_offsets:
+            output.counts["shorter_than_recording"] = self.count
+            print_status(
+                f"ingest: {self.count:,} utterances end before their recordings do, and no line has an offset: "
+                f"{self.example}; if the durations are rounded, leave the column out or give corpus.columns.duration "
+                "the name of another"
+            )
+
+
 def _utterances(
     corpus: Corpus,
     table: StagingTable,
@@ -346,6 +383,7 @@ def _utterances(
     counts: dict[str, int],
     raw: dict[str, Any] | None,
     corrected: "Corrector",
+    shortened: ShortenedRecordings,
 ) -> Iterator[Utterance]:
     """The utterances of the manifest by id; the others are rejected. Counts the utterances of each split.
 
@@ -361,6 +399,7 @@ def _utterances(
         if isinstance(utterance, Reject):
             table.add_reject(utterance)
         else:
+            shortened.note(utterance, probed.seconds)
             # Nothing is judged by what a model wrote, whatever decides the splits.
             if is_draft(utterance.extra):
                 utterance = utterance.replace(split="train")

@@ -113,6 +113,36 @@ def test_a_table_of_two_bytes_a_character_without_a_mark_is_named(
         ingest("csv")
 
 
+def test_a_duration_that_cuts_speech_is_said(
+    corpus: Path, record: Record, ingest: Ingest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        record(f"clips/{number}.wav", seconds=1.6)
+    write_table(corpus, ["path,duration,sentence", *[f"clips/{number}.wav,1,good day" for number in range(3)]], "t.csv")
+    out = ingest("csv")
+    assert [utterance.duration for utterance in out.utterances.values()] == [1.0, 1.0, 1.0]
+    assert out.work.counts["shorter_than_recording"] == 3
+    assert "3 utterances end before their recordings do, and no line has an offset: clips/0.wav has 1 of 1.60 s" in (
+        capsys.readouterr().out
+    )
+
+
+def test_parts_of_recordings_are_meant_to_end_before_them(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("talk.wav", seconds=3.0)
+    write_table(corpus, ["path,start,end,sentence", "talk.wav,0,1,good day", "talk.wav,1.5,2,go on"], "t.csv")
+    assert "shorter_than_recording" not in ingest("csv").work.counts
+
+
+def test_a_duration_beside_a_whole_recording_of_the_hub_is_kept_only(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("0.wav", seconds=1.6)
+    write_table(corpus, ["file_name,duration,transcription", "0.wav,1,turn on the light"])
+    utterance = ingest("huggingface").utterances["0.wav"]
+    assert (utterance.duration, utterance.extra["corpus_duration"]) == (1.6, 1.0)
+    assert ingest("huggingface", columns={"duration": "duration"}).utterances["0.wav"].duration == 1.0
+
+
 @pytest.mark.parametrize("path", ["clips\\a.wav", ".\\clips\\a.wav", "clips/a", "clips\\a"])
 def test_a_path_may_have_backslashes_or_lack_its_ending(
     path: str, corpus: Path, record: Record, ingest: Ingest

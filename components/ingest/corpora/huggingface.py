@@ -11,6 +11,7 @@ The split is the name of the file up to its number, or the name of the folder. C
 within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
 """
 
+import dataclasses
 import io
 import re
 from collections.abc import Iterator
@@ -44,6 +45,18 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     Raises:
       WorkError: there is no table, one has no column of audio or text, or a file is damaged.
     """
+    keeps = not corpus.settings.columns.duration
+    return (_whole(entry) if keeps else entry for entry in _read(corpus))
+
+
+def _whole(entry: CorpusEntry | Reject) -> CorpusEntry | Reject:
+    """The entry of a whole recording: its duration describes it, is rounded by some, and cuts nothing."""
+    if isinstance(entry, Reject) or entry.offset or entry.duration is None:
+        return entry
+    return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
+
+
+def _read(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     files = 0
     for path in corpus.find(*TABLES, *METADATA):
         if path.suffix.lower() in TABLES:
