@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from voxline.audio.decoding import decode_audio
-from voxline.audio.wav import read_wav, write_wav
+from voxline.audio.wav import check_wav_complete, read_wav, wav_header, write_wav
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -119,3 +119,43 @@ def test_a_rate_that_is_none_is_unreadable_and_is_not_resampled(tmp_path: Path) 
     content[24:28] = struct.pack("<I", 1)
     (tmp_path / "take.wav").write_bytes(content)
     assert reason_of(tmp_path / "take.wav") is Reason.UNREADABLE
+
+
+NOISE = np.random.default_rng(0).integers(-3_000, 3_000, 8_000).astype("<i2").tobytes()
+
+
+def write_claiming(path: Path, samples: int, behind: bytes = b"") -> Path:
+    """A WAV whose header says so many samples, with all of `NOISE` and further bytes behind it."""
+    path.write_bytes(wav_header(samples, 8_000) + NOISE + behind)
+    return path
+
+
+@pytest.mark.parametrize("samples", [1, 4_800, 7_900])
+def test_samples_behind_those_of_the_header_are_told(samples: int, tmp_path: Path) -> None:
+    with pytest.raises(
+        BadAudioError, match=rf"says {2 * samples:,} bytes of samples, and {16_000 - 2 * samples:,} that"
+    ):
+        check_wav_complete(write_claiming(tmp_path / "a.wav", samples))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"",
+        b"\0",
+        b"\0" * 4_000,
+        b"LIST" + struct.pack("<I", 26) + b"INFOISFT" + bytes(18),
+        b"id3 " + struct.pack("<I", 101) + bytes(102) + b"cue " + struct.pack("<I", 4) + bytes(4),
+        b"ID3\x04" + bytes(500),
+        b"TAG" + b"x" * 125,
+        b"\xff\x01junk",
+    ],
+)
+def test_chunks_tags_and_padding_may_follow(behind: bytes, tmp_path: Path) -> None:
+    check_wav_complete(write_claiming(tmp_path / "a.wav", 8_000, behind))
+
+
+def test_a_chunk_that_reaches_beyond_the_file_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadAudioError, match="no chunk names"):
+        chunk = b"data" + struct.pack("<I", 10**6) + bytes(range(200))
+        check_wav_complete(write_claiming(tmp_path / "a.wav", 8_000, chunk))

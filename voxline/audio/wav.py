@@ -20,6 +20,11 @@ HEADER_BYTES = 44
 STREAMED_SIZES = {0xFFFFFFFF, 0x7FFFF000}
 """Data sizes that ffmpeg and SoX write to a pipe, where they cannot return to fill them in."""
 
+MOST_PADDING = 64
+"""Bytes at the end of a file that may be anything."""
+_TAGS = (b"ID3", b"TAG", b"APET")
+"""Starts of what players put behind a file of any kind."""
+
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
@@ -78,11 +83,39 @@ def check_wav_complete(path: Path) -> None:
             raise BadAudioError(
                 Reason.TRUNCATED, f"the header was never finished: it says no samples, but {present:,} bytes follow"
             )
+        if size > 0 and (unnamed := _unnamed_bytes(file, size, present, order)):
+            raise BadAudioError(
+                Reason.TRUNCATED,
+                f"the header says {size:,} bytes of samples, and {unnamed:,} that no chunk names follow; write it "
+                "again, with its own length",
+            )
 
 
 def _chunk_follows(file: IO[bytes]) -> bool:
     name = file.read(4)
     return len(name) == 4 and name.isascii() and name.decode().isprintable()
+
+
+def _unnamed_bytes(file: IO[bytes], size: int, present: int, order: str) -> int:
+    """The bytes behind the samples that are no chunk, no tag and no padding: more samples, by all that is known.
+
+    Args:
+      file: at the first sample.
+      size, present: bytes of samples by the header, and to the end of the file.
+    """
+    end = file.tell() + present
+    place = file.tell() + size + size % 2
+    while end - place > MOST_PADDING:
+        file.seek(place)
+        header = file.read(8)
+        name = header[:4]
+        if name.startswith(_TAGS):
+            return 0
+        length = struct.unpack(order + "I", header[4:])[0]
+        if not (name.isascii() and name.decode().isprintable()) or place + 8 + length > end + 1:
+            return end - place if name.strip(b"\0") or file.read(MOST_PADDING).strip(b"\0") else 0
+        place += 8 + length + length % 2
+    return 0
 
 
 def write_wav(path: Path | str, samples: "npt.NDArray[Any]", sample_rate: int, *, durable: bool = True) -> None:
