@@ -151,9 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(401, f"Request header error: the token {self.headers.get('authorization')} is not valid")
         review = self.server_of.review
         if review and path != "/apis/v2beta1/healthz":  # which a server answers to everyone
-            token = self.headers.get("authorization", "").removeprefix("Bearer ")
-            if not token:
+            header = self.headers.get("authorization", "")
+            if not header:
                 raise Refusal(401, "Request header error: there is no user identity header.")
+            if not header.startswith("Bearer "):
+                raise Refusal(400, "Header 'Authorization' is incorrectly formatted. Expected prefix 'Bearer '")
+            token = header.removeprefix("Bearer ")
             if reason := review(token):
                 raise Refusal(401, f"Authentication failure: Failed to authenticate token review: {reason}")
         if log := re.fullmatch(r"/apis/v1alpha1/runs/([^/]+)/nodes/([^/]+)/log", path):
