@@ -67,6 +67,10 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     read = Dataset.read(dataset)
     check_input(read.folder)
     family = find_family(settings.family)
+    if read.is_text and not family.reads_texts_alone:
+        raise WorkError(
+            f"train: {read.folder} has texts without recordings, and a model of the family {family.name} needs these"
+        )
 
     if settings.probe:
         validate_probe(settings.probe, read.alphabet, read.features.sample_rate)

@@ -172,6 +172,29 @@ def show_dataset(
         _print(format_history(root, name) if version is None else format_dataset_version(root, name, version))
 
 
+@datasets.command("texts")
+def publish_table(
+    table: Annotated[
+        Path,
+        typer.Argument(parser=machine_path, metavar="TABLE", help="CSV, TSV or JSON lines with a column text."),
+    ],
+    name: Name,
+    root: Datasets,
+    dev: Annotated[float, typer.Option(min=0, max=0.5, help="Share of dev, if TABLE has no column split.")] = 0.1,
+    test: Annotated[float, typer.Option(min=0, max=0.5, help="Share of test, if TABLE has no column split.")] = 0.1,
+) -> None:
+    """Publish texts without recordings, to train intents on.
+
+    Example: voxline datasets texts commands.csv commands --datasets datasets
+    """
+    from voxline.components.publish.texts import publish_texts
+
+    # The latest version, if it has these texts already.
+    version = publish_texts(table, root, name, dev=dev, test=test)
+    counts = ", ".join(f"{version.counts[split]:,} {split}" for split in ("train", "dev", "test"))
+    typer.echo(f"{version.uri}: version {version.counts['version']} of {name}: {counts}")
+
+
 @datasets.command("export")
 def export_version(
     version: Annotated[str, typer.Argument(metavar="NAME@NUMBER", help="The version; NAME alone is the latest.")],

@@ -106,12 +106,14 @@ class Dataset:
     def utterances(self) -> Iterator[Utterance]:
         """Yields the rows as convert's manifest had them: with the WAVs in the store of the shards, unmeasured.
 
+        Rows of texts alone have the empty path.
+
         Raises:
           WorkError: the rows are damaged.
         """
-        wavs = self._wavs()
+        wavs = self._wavs() if self.shards else ""
         for row in self.rows():
-            file = f"{wavs}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
+            file = f"{wavs}/{row.audio_hash[:2]}/{row.audio_hash}.wav" if self.shards else ""
             yield Utterance(
                 row.id,
                 file,
@@ -123,6 +125,11 @@ class Dataset:
                 row.offset,
                 extra=row.extra,
             )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it has texts alone, without recordings and features."""
+        return not self.shards and any(self.counts.values()) and not any(self.seconds.values())
 
     def _wavs(self) -> Path:
         """The pool of WAVs in the store of the shards."""

@@ -293,5 +293,10 @@ def _texts(job: EvaluationJob) -> Texts:
             f"{', '.join(fields) or 'no further field'}: set train.field"
         )
     version = job.auxiliary_models[RECOGNIZER]
+    if version is not None and not all(utterance.audio_filepath for utterance in job.utterances):
+        raise WorkError(
+            "evaluate.recognizer: the utterances are texts without recordings, which no recognizer can hear; leave it "
+            "empty"
+        )
     hypotheses = None if version is None else _transcribe(version, job.utterances, job.settings.batch_seconds)
     return Texts(intents, [utterance.text for utterance in job.utterances], hypotheses)

@@ -35,6 +35,7 @@ class IntentsFamily(Family):
     description = "Trains a classifier of the intents of transcripts, and puts it into service if it passes the gate."
     copied_keys: ClassVar[Mapping[str, str]] = {"evaluate.field": "train.field"}
     metrics = METRICS
+    reads_texts_alone = True
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a classifier of the intents of texts and exports it.",

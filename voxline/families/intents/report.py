@@ -86,13 +86,15 @@ def _wrong(job: EvaluationJob, results: Sequence[UtteranceResult]) -> list[Block
     for index in sorted(wrong, key=order)[: job.settings.worst_utterances]:
         result = results[index]
         utterance = job.utterances[index]
-        player = budget.player(
-            utterance.audio_filepath,
-            offset=utterance.offset,
-            duration=utterance.duration,
-            codec="mp3",
-            label=f"utterance {result.id}",
-        )
+        player = Block("")
+        if utterance.audio_filepath:
+            player = budget.player(
+                utterance.audio_filepath,
+                offset=utterance.offset,
+                duration=utterance.duration,
+                codec="mp3",
+                label=f"utterance {result.id}",
+            )
         reference = result.details["reference"][:MAX_TEXT]
         if "hypothesis" in result.details:
             text = word_diff(reference, result.details["hypothesis"][:MAX_TEXT])
