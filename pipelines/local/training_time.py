@@ -94,7 +94,7 @@ def _copy_sample(root: Path, entries: Sequence[ProbedUtterance], folder: Path) -
     # From all over the corpus, which may be sorted by length or by speaker.
     sample = random.Random(0).sample(list(entries), min(SAMPLED, len(entries)))
     copies: dict[str, str] = {}
-    lines = []
+    lines: list[dict[str, Any]] = []
     copied = 0
     for entry in sample:
         recording = root / entry.path
