@@ -78,13 +78,21 @@ def without_tensorflow(model: Path, kind: str, call: str, *arguments: str) -> li
 
 
 @pytest.mark.slow
-def test_a_recognizer_is_trained_and_hears_without_tensorflow(tmp_path: Path) -> None:
+def test_a_recognizer_is_trained_and_the_command_transcribes_without_tensorflow(tmp_path: Path) -> None:
     corpus = noises(tmp_path / "words", ["yes", "no"] * 20)
-    model = run_until("export", corpus, "asr", tmp_path / "run").path("model")
-    text, loaded = without_tensorflow(model, "recognizer", "repr(model.transcribe([sys.argv[2]])[0])", str(
-        corpus / "clips" / "0.wav"
-    ))  # fmt: skip
-    assert text.startswith("'")
+    model = run_until("language", corpus, "asr", tmp_path / "run").path("model")
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from voxline.pipelines.cli.main import app\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+        "print({'tensorflow', 'keras'} & {name for name, module in sys.modules.items() if module})"
+    )
+    arguments = ("transcribe", str(corpus / "clips" / "0.wav"), "--model", str(model))
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    *_, loaded = ended.stdout.splitlines()
     assert loaded == "set()"
 
 
