@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from voxline.audio.containers import RAW_FORMAT_KEY, RawFormat, is_raw_name
+from voxline.audio.containers import CHANNEL_KEY, RAW_FORMAT_KEY, RawFormat, is_raw_name, parse_channel
 from voxline.audio.process_pool import WorkerCrashed, map_in_processes
 from voxline.data.manifest import Utterance
 from voxline.rejects import Reason
@@ -53,6 +53,7 @@ class ConversionJob:
       shaping: other changes to the sound.
       max_seconds: where decoding stops.
       raw: the format of a source without a header.
+      channel: of the source, counted from 0; None: all, mixed.
       prosody: whether to measure it.
       measured: the rest, JSON, where the WAV exists and a run without prosody measured it; "" else.
     """
@@ -67,6 +68,7 @@ class ConversionJob:
     shaping: Shaping = NO_SHAPING
     max_seconds: float | None = None
     raw: RawFormat | None = None
+    channel: int | None = None
     prosody: bool = False
     measured: str = ""
 
@@ -141,6 +143,11 @@ def convert_in_processes(
             yield index, [crash] * sizes[index]
         else:
             yield index, result
+
+
+def channel_of(utterance: Utterance) -> int | None:
+    """The channel of its recording that the line names; None: all, mixed."""
+    return parse_channel(utterance.extra.get(CHANNEL_KEY))
 
 
 def raw_format_of(utterance: Utterance) -> RawFormat | None:

@@ -152,7 +152,7 @@ def _decode_jobs(jobs: JobGroup, waiting: list[int]) -> dict[int, ConversionResu
     """
     # All jobs of a group have the same source, rate and limits; only the segments differ.
     first = jobs[waiting[0]]
-    segments = [Segment(jobs[at].offset, jobs[at].duration) for at in waiting]
+    segments = [Segment(jobs[at].offset, jobs[at].duration, jobs[at].channel) for at in waiting]
 
     results: dict[int, ConversionResult] = {}
     for index, decoded in decode_segments(first.source, segments, first.sample_rate, first.max_seconds, first.raw):

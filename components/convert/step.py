@@ -21,6 +21,7 @@ from voxline.components.convert.jobs import (
     JobGroup,
     RejectedRecording,
     SourceChanged,
+    channel_of,
     convert_in_processes,
     raw_format_of,
 )
@@ -347,6 +348,7 @@ class _Decoding:
             shaping=self._settings.shaping,
             max_seconds=self._settings.max_seconds,
             raw=raw_format_of(utterance),
+            channel=channel_of(utterance),
             prosody=self._settings.prosody,
             measured=self._pool.find_measured(name) if self._settings.prosody else "",
         )

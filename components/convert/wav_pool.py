@@ -18,7 +18,7 @@ from types import TracebackType
 
 from voxline.audio.wav import HEADER_BYTES
 from voxline.components.convert.decode_log import DecodedRecording, DecodeLogs, DecodeLogWriter
-from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping, raw_format_of
+from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping, channel_of, raw_format_of
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
@@ -75,8 +75,9 @@ class WavPool:
         duration = float(utterance.duration)
         offset = float(utterance.offset)
         raw = raw_format_of(utterance) if utterance.extra else None
+        channel = channel_of(utterance) if utterance.extra else None
 
-        if not self._shaping and not raw:  # the same name as below, in a third of the time
+        if not self._shaping and not raw and channel is None:  # the same name as below, in a third of the time
             return hash_bytes(
                 f'{{"audio":{canonical_json(audio)},"duration":{duration!r},'
                 f'"offset":{offset!r},"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
@@ -85,7 +86,8 @@ class WavPool:
         # Settings that change nothing are left out, so that the names of a store made before they existed still hold.
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
         stated = {"raw": dataclasses.asdict(raw)} if raw else {}
-        return hash_value({**names, "revision": WAV_REVISION, **self._shaping, **stated})
+        side = {} if channel is None else {"channel": channel}
+        return hash_value({**names, "revision": WAV_REVISION, **self._shaping, **stated, **side})
 
     def path(self, name: str) -> Path:
         return Path(self.path_text(name))

@@ -81,6 +81,9 @@ class ColumnNames(Settings):
     text: str = pydantic.Field("", description="column of the transcript")
     speaker: str = pydantic.Field("", description="column of the speaker's id")
     split: str = pydantic.Field("", description="column of the corpus' own split")
+    channel: str = pydantic.Field(
+        "", description="column of the channel of the recording: a number from 0, A or B, left or right"
+    )
     offset: str = pydantic.Field("", description="column of the utterance's start in the recording, in seconds")
     duration: str = pydantic.Field("", description="column of the utterance's duration, in seconds")
 

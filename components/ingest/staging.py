@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
 from voxline.components.ingest.file_index import FileIndex
@@ -266,6 +267,8 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
         f"{path}{entry.id}{text}{entry.speaker}{entry.split}".encode()
         extra = {"corpus_split": entry.split} if entry.split else {}
         extra |= entry.extra
+        if (channel := parse_channel(extra.get(CHANNEL_KEY))) is not None:
+            extra[CHANNEL_KEY] = channel
         encoded_extra = encode_json(extra) if extra else ""
     except (ValueError, RecursionError) as error:
         raise UnusableEntryError(Reason.BAD_ENTRY, f"a manifest cannot hold its values: {error}") from None

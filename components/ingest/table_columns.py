@@ -13,6 +13,7 @@ USUAL_COLUMNS = {
     "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
     "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
     "split": ("split", "subset"),
+    "channel": ("channel", "channel_selector"),
     "offset": ("offset", "start", "start_time"),
     "duration": ("duration", "dur"),
 }

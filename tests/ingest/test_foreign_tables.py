@@ -4,9 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 
+from tests.ingest.conftest import RATE
+from voxline.audio.wav import read_wav
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
+from voxline.data.manifest import read_manifest
 from voxline.errors import WorkError
 
 Record = Callable[..., Path]
@@ -141,6 +148,66 @@ def test_a_duration_beside_a_whole_recording_of_the_hub_is_kept_only(
     utterance = ingest("huggingface").utterances["0.wav"]
     assert (utterance.duration, utterance.extra["corpus_duration"]) == (1.6, 1.0)
     assert ingest("huggingface", columns={"duration": "duration"}).utterances["0.wav"].duration == 1.0
+
+
+SIDES = ["turn on the light", "play a song"]
+
+
+def write_call(path: Path) -> None:
+    """A call of two people: each side has a tone of its own."""
+    times = np.arange(RATE) / RATE
+    sides = [0.3 * np.sin(2 * np.pi * frequency * times) for frequency in (300, 1_000)]
+    soundfile.write(path, np.stack(sides, axis=1), RATE)
+
+
+def pitches(out: Any, store: Path) -> dict[str, int]:
+    """The frequency of each converted utterance in Hz."""
+    settings = ConvertSettings.of({"sample_rate": RATE, "max_reject_share": 1.0})
+    converted = convert(out.work.folder, store, settings)
+    spectra = {}
+    for utterance in read_manifest(converted.folder):
+        samples, rate = read_wav(Path(utterance.audio_filepath))
+        spectra[utterance.id] = round(np.abs(np.fft.rfft(samples)).argmax() * rate / len(samples))
+    return spectra
+
+
+def test_the_channels_of_a_call_are_the_two_who_speak(corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    write_call(corpus / "call.wav")
+    lines = [f"call.wav,{name},{text}" for name, text in zip("AB", SIDES, strict=True)]
+    write_table(corpus, ["path,channel,sentence,id", *[f"{line},{line[9]}" for line in lines]], "calls.csv")
+    out = ingest("csv")
+    assert [utterance.extra["channel"] for utterance in out.utterances.values()] == [0, 1]
+    assert pitches(out, tmp_path / "store") == {"A": 300, "B": 1_000}
+
+
+@pytest.mark.parametrize("named_by", ["segments", "reco2file_and_channel"])
+def test_the_channels_of_a_kaldi_folder(named_by: str, corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    write_call(corpus / "call.wav")
+    tables = {"text": "".join(f"u{name} {text}\n" for name, text in zip("AB", SIDES, strict=True))}
+    if named_by == "segments":
+        tables |= {"wav.scp": "call call.wav\n", "segments": "uA call 0.1 0.9 0\nuB call 0.1 0.9 1\n"}
+    else:
+        tables |= {"wav.scp": "uA call.wav\nuB call.wav\n", named_by: "uA call A\nuB call B\n"}
+    for name, content in tables.items():
+        (corpus / name).write_text(content)
+    assert pitches(ingest("kaldi"), tmp_path / "store") == {"uA": 300, "uB": 1_000}
+
+
+def test_a_channel_that_is_not_there_is_a_reject(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:
+    record("mono.wav")
+    write_table(corpus, ["path,channel,sentence", "mono.wav,1,hello"], "calls.csv")
+    out = ingest("csv")
+    with pytest.raises(WorkError, match=r"channel 1 is named, counted from 0, and it has 1; if the column says"):
+        convert(out.work.folder, tmp_path / "store", ConvertSettings.of({"max_reject_share": 1.0}))
+
+
+def test_a_column_that_is_no_channel_of_a_recording_is_kept(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write_table(corpus, ["path,channel,sentence", "a.wav,news,hello"], "t.csv")
+    assert ingest("csv").utterances["a.wav"].extra["channel"] == "news"
+    write_table(corpus, ["path,channel,sentence", "a.wav,7,hello"], "t.csv")
+    kept = ingest("csv", columns={"channel": "none"}).utterances["a.wav"].extra
+    assert kept == {"corpus_split": "t", "corpus_channel": "7"}
 
 
 @pytest.mark.parametrize("path", ["clips\\a.wav", ".\\clips\\a.wav", "clips/a", "clips\\a"])

@@ -47,6 +47,8 @@ RAW_EXTENSIONS = (".raw", ".pcm")
 """Extensions of files that are samples without a header."""
 
 
+CHANNEL_KEY = "channel"
+"""Of a manifest's line: the channel of the recording that is the utterance, counted from 0."""
 RAW_FORMAT_KEY = "raw_format"
 """Key of a manifest's line that holds a `RawFormat`, as ingest was configured."""
 
@@ -433,3 +435,18 @@ def check_adts(path: Path) -> None:
 def _ends_in_zeros(file: IO[bytes], at: int) -> bool:
     file.seek(at)
     return all(not piece.strip(b"\0") for piece in iter(lambda: file.read(1 << 16), b""))
+
+
+def parse_channel(value: object) -> int | None:
+    """The channel that a value names, counted from 0; None if it names none, such as that of a broadcaster.
+
+    >>> parse_channel(1), parse_channel(" 0"), parse_channel("B"), parse_channel("left"), parse_channel("news")
+    (1, 0, 1, 0, None)
+    """
+    if isinstance(value, str):
+        name = value.strip().lower()
+        return int(name) if name.isdecimal() and len(name) <= 2 else _CHANNEL_NAMES.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+_CHANNEL_NAMES = {"a": 0, "b": 1, "left": 0, "right": 1, "l": 0, "r": 1}

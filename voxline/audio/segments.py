@@ -50,10 +50,12 @@ class Segment(NamedTuple):
 
     Attributes:
       offset, duration: seconds. None reads to the end.
+      channel: counted from 0; None: all, mixed.
     """
 
     offset: float = 0.0
     duration: float | None = None
+    channel: int | None = None
 
 
 def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -259,6 +261,7 @@ class _Range:
       slack: if the recording ends before this frame, the segment ends with it.
       most: frames after which the segment is too long.
       max_samples: of all channels together, that are decoded for the segment.
+      channel: that is kept; None: all.
     """
 
     index: int
@@ -269,6 +272,7 @@ class _Range:
     most: float
     max_seconds: float | None
     max_samples: int | None
+    channel: int | None = None
     collector: AsInFile | None = None
     tail: list[npt.NDArray[Any]] = dataclasses.field(default_factory=list)
 
@@ -278,6 +282,12 @@ class _Range:
     ) -> "_Range":
         """Raises BadAudioError if the segment is not in the recording, or too long, as far as the header says."""
         rate = header.sample_rate
+        if segment.channel is not None and segment.channel >= header.channels:
+            detail = (
+                f"channel {segment.channel} is named, counted from 0, and it has {header.channels}; if the column says "
+                "something else, give corpus.columns.channel the name of another"
+            )
+            raise BadAudioError(Reason.BAD_ENTRY, detail)
         first = round(segment.offset * rate)
         last = _END if segment.duration is None else round((segment.offset + segment.duration) * rate)
         slack = last
@@ -287,7 +297,7 @@ class _Range:
             # The length is not known: read a little further, in case the recording ends there.
             slack = last + round(WHOLE_RECORDING_TOLERANCE * rate)
         most = math.inf if max_seconds is None else (max_seconds + DURATION_TOLERANCE_SECONDS) * rate
-        frames = cls(index, first, last, slack, header, most, max_seconds, max_samples)
+        frames = cls(index, first, last, slack, header, most, max_seconds, max_samples, segment.channel)
         if last != _END:
             frames.check(last - first)
         return frames
@@ -313,6 +323,8 @@ class _Range:
         """
         assert self.collector  # noqa: S101 -- it was started
 
+        if self.channel is not None:
+            block = block[:, self.channel : self.channel + 1]
         part = block[max(0, self.first - at) : max(0, self.last - at)]
         if len(part):
             self.collector.add(part)

@@ -11,6 +11,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
@@ -155,6 +156,10 @@ def _entry(
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
 
     further = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
+    own = (*UTTERANCE_KEYS, CHANNEL_KEY)
+    extra = {f"corpus_{name}" if name in own else name: value for name, value in further.items()}
+    if channel := fields.get("channel"):
+        extra[CHANNEL_KEY] = channel
     return CorpusEntry(
         id=fields.get("id", ""),
         audio=audio,
@@ -166,5 +171,5 @@ def _entry(
         duration=duration or None,
         size=int(size) if SIZE in values else None,
         source=source,
-        extra={f"corpus_{name}" if name in UTTERANCE_KEYS else name: value for name, value in further.items()},
+        extra=extra,
     )

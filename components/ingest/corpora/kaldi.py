@@ -1,15 +1,19 @@
-"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk` and `spk2gender`.
+"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk`, `spk2gender` and
+`reco2file_and_channel`.
 
 https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
 is the split (`data/train`, `data/test`). Absolute paths, as most recipes write them, are accepted below the root and
-below `corpus.audio_roots`. Shell commands in `wav.scp` (`sph2pipe a.sph |`) are never run: their utterances are
-rejected.
+below `corpus.audio_roots`. A channel is the fifth field of `segments`, counted from 0; or, where two recordings of
+`wav.scp` are one file, their side in `reco2file_and_channel` (A or B). Shell commands in `wav.scp` (`sph2pipe a.sph |`)
+are never run: their utterances are rejected.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
@@ -39,6 +43,7 @@ class _Span:
     source: str
     offset: float = 0.0
     duration: float | None = None
+    channel: str = ""
 
 
 def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
@@ -50,8 +55,10 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     #   segments    ann-talk-1-a talk-1 0.50 3.20
     #   utt2spk     ann-talk-1-a ann
     #   spk2gender  ann f
-    names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender")
-    wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, repeated) for name in names)
+    #   reco2file_and_channel  talk-1 talk A
+    names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender", "reco2file_and_channel")
+    wavs, texts, segments, speakers, sexes, sides = (_table(corpus, folder / name, repeated) for name in names)
+    shared = Counter(wav for wav, _ in wavs.values())
     yield from repeated
 
     # Without segments, each recording is one utterance with its own id.
@@ -60,7 +67,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
         for id, (line, source) in segments.items():
             span = _span(line, source)
             if span is None:
-                detail = f"{source}: {line!r}; accepted: recording, start and end in seconds"
+                detail = f"{source}: {line!r}; accepted: recording, start and end in seconds, and a channel"
                 yield Reject(id, Reason.BAD_ENTRY, detail)
                 texts.pop(id, None)
             else:
@@ -84,6 +91,9 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: {wav!r} is {fault}")
             continue
 
+        # Most recipes cut the sides apart in wav.scp: only where they did not, a side is a channel.
+        side, _ = sides.get(span.recording, ("", ""))
+        channel = span.channel or (side.split()[-1] if side and shared[wav] > 1 else "")
         speaker, _ = speakers.get(id, ("", ""))
         sex, _ = sexes.get(speaker, ("", ""))
         yield CorpusEntry(
@@ -96,7 +106,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             offset=span.offset,
             duration=span.duration,
             source=source,
-            extra={"sex": sex.upper()} if sex else {},
+            extra=({"sex": sex.upper()} if sex else {}) | ({CHANNEL_KEY: channel} if channel else {}),
         )
 
     for id, (_, source) in texts.items():
@@ -120,7 +130,10 @@ def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table
 
 def _span(line: str, source: str) -> _Span | None:
     try:
-        recording, start, end = line.split()[:3]
+        recording, start, end, *more = line.split()
+        channel = more[0] if more else ""
+        if len(more) > 1 or (more and parse_channel(channel) is None):
+            return None
         offset = float(start)
         until = float(end)
     except ValueError:
@@ -128,7 +141,7 @@ def _span(line: str, source: str) -> _Span | None:
     if not 0 <= offset < float("inf") or not (until == -1 or offset < until < float("inf")):
         return None
     # Kaldi writes -1 for "to the end". Rounding keeps 3.2 - 0.5 from being 2.7000000000000002.
-    return _Span(recording, source, offset, None if until == -1 else round(until - offset, 6))
+    return _Span(recording, source, offset, None if until == -1 else round(until - offset, 6), channel)
 
 
 def _fault(wav: str) -> str:
