@@ -130,7 +130,7 @@ def _missing_recordings(corpus: Corpus, attempts: Sequence[FormatAttempt]) -> It
         path = first.detail.partition(": ")[2].partition(" is not in")[0].partition(" (from")[0]
         elsewhere = by_name.get(PurePosixPath(path).stem)
         hint = f"; the recording of that name is {elsewhere}" if elsewhere else ""
-        count = f"{len(attempt.missing):,} transcripts and none of their recordings"
+        count = f"{len(attempt.missing):,} transcripts without a recording"
         yield NearMiss(4, attempt.format, f"{count}, such as {first.detail}{hint}")
 
 
@@ -143,7 +143,7 @@ def _unreadable_lines(attempts: Sequence[FormatAttempt]) -> Iterator[NearMiss]:
         # These two reject any recording, whatever is beside it.
         if attempt.rejects and attempt.format not in ("fsdd", "librispeech"):
             first = attempt.rejects[0]
-            lines = f"none of {len(attempt.rejects):,} lines can be read"
+            lines = f"{len(attempt.rejects):,} lines cannot be read"
             yield NearMiss(4, attempt.format, f"{lines}, such as {first.detail}")
 
 
@@ -211,8 +211,6 @@ def _csv(corpus: Corpus) -> Iterator[NearMiss]:
         if any(cell.lower().endswith(AUDIO_EXTENSIONS) for cell in header):
             detail = f"{path}: its first row is {', '.join(header)[:80]}; the names of the columns are needed above it"
             yield NearMiss(4, "csv", detail)
-        elif ";" in header[0] and not _lacking(map_columns(header[0].split(";"), ColumnNames())):
-            yield NearMiss(5, "csv", f"{path} is separated by semicolons; commas are accepted, or tabs in a .tsv")
         else:
             yield NearMiss(4 if columns else 1, "csv", f"{path}: {lacking}; {_columns(header)}")
 
@@ -263,7 +261,7 @@ def _headers(corpus: Corpus, *suffixes: str) -> list[tuple[PurePosixPath, list[s
     headers = []
     for path in _few(corpus.find(*suffixes)):
         _, line = next(corpus.read_lines(str(path)), (0, ""))
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=line.count)
         cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
         if any(cells):
             headers.append((path, cells))

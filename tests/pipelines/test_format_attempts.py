@@ -31,8 +31,8 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     [
         (
             {"metadata.csv": "a|Good|morning|extra\n", "wavs/a.wav": ""},
-            "ljspeech: none of 1 lines can be read, such as metadata.csv:1: 4 fields in "
-            "'a|Good|morning|extra'; accepted: id|text|normalized text",
+            "ljspeech: 1 lines cannot be read, such as metadata.csv:1: 4 fields in "
+            "'a|Good|morning|extra', the table has 3; accepted: id|text|normalized text",
         ),
         (
             {"list.txt": "a|Good|good\n", "wavs/a.wav": ""},
@@ -40,7 +40,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
         ),
         (
             {"metadata.csv": "a|Good|good\n", "audio/a.wav": ""},
-            "ljspeech: 1 transcripts and none of their recordings, such as metadata.csv:1: wavs/a.wav is not in the "
+            "ljspeech: 1 transcripts without a recording, such as metadata.csv:1: wavs/a.wav is not in the "
             "corpus CORPUS; the recording of that name is audio/a.wav",
         ),
         (
@@ -82,8 +82,9 @@ def write(folder: Path, files: dict[str, str]) -> Path:
             "csv: train.csv: its first row is a.wav, good; the names of the columns are needed above it",
         ),
         (
-            {"train.csv": "path;text\na.wav;good\n", "a.wav": ""},
-            "csv: train.csv is separated by semicolons; commas are accepted, or tabs in a .tsv",
+            {"train.csv": "path;words\na.wav;good\n", "a.wav": ""},
+            "csv: train.csv: none names the text (text, transcript, transcription, sentence, …; corpus.columns.text "
+            "says which does); its columns are path, words",
         ),
         (
             {"train.csv": 'path,text\na.wav,"good\n', "a.wav": ""},
@@ -105,8 +106,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
         ),
         (
             {"data/A1_0.wav": "", "data/A1_0.wav.trn": "绿 是\n"},
-            "thchs30: none of 1 lines can be read, such as data/A1_0.wav.trn: 1 lines; accepted: hanzi, "
-            "pinyin and phones",
+            "thchs30: 1 lines cannot be read, such as data/A1_0.wav.trn: 1 lines; accepted: hanzi, pinyin and phones",
         ),
     ],
 )
@@ -133,9 +133,9 @@ def test_a_pair_of_text_and_recording_is_read_from_the_archive_that_the_error_as
 
 
 def test_a_folder_of_which_a_format_reads_next_to_nothing_is_not_of_it(tmp_path: Path) -> None:
-    lines = ["a|Good|good", *(f"x{number}|no third field" for number in range(40))]
+    lines = ["a|Good|good", *(f"x{number}" for number in range(40))]
     corpus = write(tmp_path / "c", {"metadata.csv": "\n".join(lines), "wavs/a.wav": ""})
-    with pytest.raises(SettingsError, match=re.escape("metadata.csv:2: 2 fields in 'x0|no third field'")):
+    with pytest.raises(SettingsError, match=re.escape("metadata.csv:2: 1 fields in 'x0'")):
         look_at_corpus(corpus)
 
 
