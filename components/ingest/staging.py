@@ -8,7 +8,7 @@ import math
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
@@ -265,7 +265,7 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
     try:
         # JSON in UTF-8 holds no half surrogate pair, no file name of odd bytes and no NaN.
         f"{path}{entry.id}{text}{entry.speaker}{entry.split}".encode()
-        extra = {"corpus_split": entry.split} if entry.split else {}
+        extra: dict[str, Any] = {"corpus_split": entry.split} if entry.split else {}
         extra |= entry.extra
         if (channel := parse_channel(extra.get(CHANNEL_KEY))) is not None:
             extra[CHANNEL_KEY] = channel

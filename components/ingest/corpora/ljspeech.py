@@ -157,12 +157,12 @@ def _most(rows: Sequence[Sequence[str]], place: int, has: Callable[[str], object
 
 def _are_alike(text: str, reading: str) -> bool:
     """True if one may be a reading of the other: the same letters for the most part, or numbers that are read out."""
-    letters = ["".join(filter(str.isalpha, value.lower())) for value in (text, reading)]
-    if not letters[1] or letters[0] == letters[1]:
-        return letters[0] == letters[1] and not (reading.isdecimal() and text != reading)
+    printed, spoken = ("".join(filter(str.isalpha, value.lower())) for value in (text, reading))
+    if not spoken or printed == spoken:
+        return printed == spoken and not (reading.isdecimal() and text != reading)
     if re.search(r"(?<!\w)\d", text) and not re.search(r"[\d_]", reading):
         return True
-    return difflib.SequenceMatcher(None, *letters, autojunk=False).ratio() >= ALIKE
+    return difflib.SequenceMatcher(None, printed, spoken, autojunk=False).ratio() >= ALIKE
 
 
 def _is_latin(text: str) -> bool:
