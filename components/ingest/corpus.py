@@ -63,6 +63,13 @@ class CorpusEntry:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def whole_recording(entry: "CorpusEntry | Reject") -> "CorpusEntry | Reject":
+    """The entry to the end of its recording; the duration that it had is kept beside."""
+    if isinstance(entry, Reject) or entry.duration is None:
+        return entry
+    return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
+
+
 class UnusableEntryError(Exception):
     """An entry that becomes a reject: its recording is missing, say, or its values make no sense."""
 

@@ -137,17 +137,23 @@ class StagingTable:
         """
         # Paths that differ only in Unicode form derive the same id, and so do parts that begin at the same time.
         later = self._database.execute(
-            "SELECT later.rowid, later.id, later.path, later.offset, later.duration, first.path FROM"
-            " (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
+            "SELECT later.rowid, later.id, later.path, later.offset, later.duration, first.path, first.duration,"
+            " json_extract(nullif(later.extra, ''), '$.channel'), json_extract(nullif(first.extra, ''), '$.channel')"
+            " FROM (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
             " JOIN utterances AS later ON later.id = doubled.id AND later.rowid > doubled.first"
             " JOIN utterances AS first ON first.rowid = doubled.first"
-            " WHERE (later.path, later.offset, later.duration) IS NOT (first.path, first.offset, first.duration)"
         ).fetchall()
 
         # Only derived ids: two entries to which the corpus gave one id are its fault, and the later one is rejected.
-        for row, id, path, offset, duration, first_path in later:
-            if id == derive_id(path, offset):
-                other = f"~{hash_bytes(os.fsencode(path))[:8]}" if path != first_path else f"+{duration!r}"
+        for row, id, path, offset, duration, first_path, first_duration, channel, first_channel in later:
+            if id != derive_id(path, offset):
+                continue
+            other = f"~{hash_bytes(os.fsencode(path))[:8]}" if path != first_path else ""
+            if path == first_path and duration != first_duration:
+                other = f"+{duration!r}"
+            # The second side of a call has the times of the first.
+            other += f"#{channel}" if channel != first_channel else ""
+            if other:
                 self._database.execute("UPDATE utterances SET id = ? WHERE rowid = ?", (f"{id}{other}", row))
 
     def corpus_splits(self) -> set[str]:

@@ -120,8 +120,7 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
     # folder.
     document, assigned = apply_assignments(merged, assignments)
     result = ConfigLayers(document, layers, frozenset(assigned))
-    for key, value in list(iter_values(document)):
-        set_key(document, key, _check_characters(result.source(key), key, value))
+    document.update(_check_section(result, document))
     _resolve_paths(document, Path.cwd(), result.is_assigned)
 
     # A refresh that starts a training is that pipeline, with a publication before it.
@@ -142,6 +141,18 @@ def _read_layer(source: Source) -> tuple[str, Values]:
         return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd())
     file = Path(source)
     return str(file), _resolve_paths(read_yaml(file), file.absolute().parent)
+
+
+def _check_section(layers: ConfigLayers, section: Values, prefix: str = "") -> Values:
+    """The section with all its texts checked. Names stay as they are: those of labels and files have dots."""
+    return {
+        _check_characters(layers.source(f"{prefix}{name}"), f"{prefix}{name}", name): _check_section(
+            layers, value, f"{prefix}{name}."
+        )
+        if isinstance(value, dict)
+        else _check_characters(layers.source(f"{prefix}{name}"), f"{prefix}{name}", value)
+        for name, value in section.items()
+    }
 
 
 def _check_characters(source: str, key: str, value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Tables as other people write them: no field is shifted, dropped or read as a different one in silence."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ def write_table(corpus: Path, lines: list[str], name: str = "metadata.csv", enco
         ("a{0}.wav|{1}|{2}", READ, "", {"raw"}),
         ("./wavs/a{0}.wav|{1}|{2}", READ, "", {"raw"}),
         ("wavs\\a{0}.wav|{1}|{2}", READ, "", {"raw"}),
+        ("C:\\voices\\ann\\wavs\\a{0}.wav|{1}|{2}", READ, "", {"raw"}),
+        ("/home/ann/voice/wavs/a{0}.wav|{1}", TEXTS, "", set()),
+        ("voice/wavs/a{0}|{1}", TEXTS, "", set()),
         ("a{0}|{1}|{2}|1.23", READ, "", {"raw", "length"}),
         ("a{0}|{1}|4{0}", TEXTS, "", {"length"}),
         ("a{0}|{1}|speaker_0", TEXTS, "speaker_0", set()),
@@ -55,6 +59,16 @@ def test_metadata_csv_of_others_is_read_for_what_it_is(
     assert {key for utterance in out.utterances.values() for key in utterance.extra} == extra
 
 
+def test_recordings_may_lie_beside_the_table(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("b.wav")
+    record("clips/a.flac")
+    write_table(corpus, ["clips/a.flac|good day", "b.wav|go on"])
+    out = ingest("ljspeech")
+    assert (out.rejects, out.ids) == ({}, ["b", "clips/a"])
+    write_table(corpus, ["/|good day", "b.wav|go on"])
+    assert ingest("ljspeech").ids == ["b"]
+
+
 def test_a_third_field_that_is_nothing_known_stops_and_says_so(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("wavs/a0.wav")
     write_table(corpus, [f"a{number}|{text}|zxvw qkj {number}{number} pp" for number, text in enumerate(TEXTS)])
@@ -71,6 +85,11 @@ def test_fields_are_told_by_most_lines() -> None:
     assert tell_fields([["a", "ja", "ja"], ["b", "nein", "nein"]], "t") == LJSPEECH  # commands of one word
     assert tell_fields([["a", "1", "one"], ["b", "2", "two"], ["c", "3", "three"]], "t") == LJSPEECH
     assert tell_fields([["a", "你好吗", "ni3 hao3 ma5"], ["b", "今天", "jin1 tian1"]], "t") == LJSPEECH
+    assert tell_fields([["a", "電車が来た", "でんしゃがきた"], ["b", "水を飲む", "みずをのむ"]], "t") == LJSPEECH
+    assert tell_fields([["a", "open 5 doors", "ann"], ["b", "close 7 doors", "ann"]], "t") == Fields(
+        3, text=1, speaker=2
+    )
+    assert tell_fields([["a", "ab" * 60_000, "ba" * 60_000]] * 9, "t") == LJSPEECH  # and takes no hour
     assert tell_fields([["a", "你好吗", "ann"], ["b", "今天", "ann"]], "t") == Fields(3, text=1, speaker=2)
     assert tell_fields([["wavs/a.wav", "ann", "good day"], ["wavs/b.wav", "ann", "go on"]], "t") == Fields(
         3, text=2, speaker=1
@@ -150,6 +169,28 @@ def test_a_duration_beside_a_whole_recording_of_the_hub_is_kept_only(
     assert ingest("huggingface", columns={"duration": "duration"}).utterances["0.wav"].duration == 1.0
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_part_of_the_hub_that_begins_at_0_is_a_part(
+    ending: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("0.wav", seconds=1.6)
+    lines = ["file_name,start,duration,text", "0.wav,0,0.5,good day", "0.wav,0.5,1,go on"]
+    if ending == "jsonl":
+        rows = [dict(zip(lines[0].split(","), ["0.wav", start, 0.5, "go on"], strict=True)) for start in (0, 0.5)]
+        lines = [json.dumps(row) for row in rows]
+    write_table(corpus, lines, f"metadata.{ending}")
+    assert ingest("huggingface").utterances["0.wav"].duration == 0.5
+
+
+def test_names_in_a_header_stand_for_one_column_each(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write_table(corpus, ["path,text,accent,accent", "a.wav,hello,us,en"], "t.csv")
+    assert ingest("csv").utterances["a.wav"].extra == {"corpus_split": "t", "accent": "us", "accent_2": "en"}
+    write_table(corpus, ["path,text,text", "a.wav,hello,goodbye"], "t.csv")
+    with pytest.raises(WorkError, match="its header has text more than once"):
+        ingest("csv")
+
+
 SIDES = ["turn on the light", "play a song"]
 
 
@@ -180,6 +221,23 @@ def test_the_channels_of_a_call_are_the_two_who_speak(corpus: Path, ingest: Inge
     assert pitches(out, tmp_path / "store") == {"A": 300, "B": 1_000}
 
 
+def test_two_sides_without_ids_are_two_utterances(corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    """As a table has them whose channels were read as fractions, with no ids and both from the start."""
+    write_call(corpus / "call.wav")
+    write_table(corpus, ["path,channel,sentence", f"call.wav,0.0,{SIDES[0]}", f"call.wav,1.0,{SIDES[1]}"], "calls.csv")
+    out = ingest("csv")
+    assert out.rejects == {}
+    assert pitches(out, tmp_path / "store") == {"call.wav": 300, "call.wav#1": 1_000}
+
+
+def test_a_manifest_with_all_other_keys_may_name_a_channel_and_a_start(corpus: Path, ingest: Ingest) -> None:
+    write_call(corpus / "call.wav")
+    line = {"id": "a", "audio_filepath": "call.wav", "text": "go", "speaker": "s", "split": "test", "duration": 0.4}
+    write_table(corpus, [json.dumps(line | {"channel_selector": 1, "start": 0.5})], "m.jsonl")
+    utterance = ingest("manifest").utterances["a"]
+    assert (utterance.offset, utterance.extra["channel"]) == (0.5, 1)
+
+
 @pytest.mark.parametrize("named_by", ["segments", "reco2file_and_channel"])
 def test_the_channels_of_a_kaldi_folder(named_by: str, corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
     write_call(corpus / "call.wav")
@@ -191,6 +249,9 @@ def test_the_channels_of_a_kaldi_folder(named_by: str, corpus: Path, ingest: Ing
     for name, content in tables.items():
         (corpus / name).write_text(content)
     assert pitches(ingest("kaldi"), tmp_path / "store") == {"uA": 300, "uB": 1_000}
+    if named_by != "segments":
+        (corpus / named_by).write_text("uA call A\nuB call outbound\n")
+        assert list(ingest("kaldi").rejects) == ["uB"]
 
 
 def test_a_channel_that_is_not_there_is_a_reject(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:

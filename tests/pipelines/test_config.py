@@ -280,3 +280,15 @@ def test_the_two_halves_of_a_character_are_joined() -> None:
     """`json.dumps` writes an emoji as two halves, and YAML reads them as two characters."""
     config = load_config('{"name": "x", "corpus": {"uri": "c"}, "convert": {"alphabet": " ab\\ud83d\\ude00"}}\n')
     assert config.convert.alphabet == " ab\U0001f600"
+
+
+def test_names_with_dots_stay_names() -> None:
+    """The checks of characters once set a label's parts as sections of their own, which no config accepts."""
+    labels = {"nvidia.com/gpu": "yes", "nvidia": "no"}
+    config = load_config(
+        {"name": "x", "corpus": {"uri": "c"}, "cluster": {"steps": {"train": {"node_selector": labels}}}}
+    )
+    assert config.cluster.steps.train.node_selector == labels
+
+    with pytest.raises(SettingsError, match=r"node_selector\..*U\+000A"):
+        load_config({"name": "x", "cluster": {"node_selector": {"a\nb": "c"}}})

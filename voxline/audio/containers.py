@@ -442,9 +442,13 @@ def parse_channel(value: object) -> int | None:
 
     >>> parse_channel(1), parse_channel(" 0"), parse_channel("B"), parse_channel("left"), parse_channel("news")
     (1, 0, 1, 0, None)
+    >>> parse_channel(1.0), parse_channel("1.0")  # as a table has them where some lines name none
+    (1, 1)
     """
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and value >= 0 else None
     if isinstance(value, str):
-        name = value.strip().lower()
+        name = value.strip().lower().removesuffix(".0")
         return int(name) if name.isdecimal() and len(name) <= 2 else _CHANNEL_NAMES.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 

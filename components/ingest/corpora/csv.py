@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY
-from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
@@ -85,18 +85,21 @@ def _accepted(corpus: Corpus) -> str:
     return f"accepted: {names[0]}; and {names[1]}"
 
 
-def table_entries(corpus: Corpus, path: PurePosixPath, split: str) -> Iterator[CorpusEntry | Reject] | None:
+def table_entries(
+    corpus: Corpus, path: PurePosixPath, split: str, is_whole: bool = False
+) -> Iterator[CorpusEntry | Reject] | None:
     """The entries of a table; None, and a line that says so, if its header names no recording and text.
 
     Args:
       split: of rows that name none.
+      is_whole: durations are only kept in a table without offsets: each recording is an utterance.
 
     Raises:
-      WorkError: a quotation mark is never closed.
+      WorkError: a quotation mark is never closed, or two columns have the name of one that is used.
     """
     rows = read_table(corpus, path)
     try:
-        header = [column.strip() for column in next(rows, [])]
+        header = _own_names([column.strip() for column in next(rows, [])], corpus)
     except csv.Error as error:
         print_status(f"{path}: left out: its header cannot be read ({error})")
         return None
@@ -104,7 +107,20 @@ def table_entries(corpus: Corpus, path: PurePosixPath, split: str) -> Iterator[C
     if not {"audio_filepath", "text"} <= columns.keys():
         print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
         return None
-    return _row_entries(rows, header, columns, corpus, path, split)
+    if repeated := {name for name in columns.values() if header.count(name) > 1}:
+        names = ", ".join(sorted(repeated))
+        raise WorkError(f"{corpus.root / path}: its header has {names} more than once; give each column its own name")
+    read = _row_entries(rows, header, columns, corpus, path, split)
+    return map(whole_recording, read) if is_whole and "offset" not in columns else read
+
+
+def _own_names(header: list[str], corpus: Corpus) -> list[str]:
+    """The header, in which a further column of the same name has a number, so that both values are kept."""
+    used = map_columns(header, corpus.settings.columns).values()
+    return [
+        f"{name}_{again + 1}" if name and name not in used and (again := header[:place].count(name)) else name
+        for place, name in enumerate(header)
+    ]
 
 
 def _row_entries(

@@ -11,7 +11,6 @@ The split is the name of the file up to its number, or the name of the folder. C
 within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
 """
 
-import dataclasses
 import io
 import re
 from collections.abc import Iterator
@@ -45,28 +44,18 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     Raises:
       WorkError: there is no table, one has no column of audio or text, or a file is damaged.
     """
-    keeps = not corpus.settings.columns.duration
-    return (_whole(entry) if keeps else entry for entry in _read(corpus))
-
-
-def _whole(entry: CorpusEntry | Reject) -> CorpusEntry | Reject:
-    """The entry of a whole recording: its duration describes it, is rounded by some, and cuts nothing."""
-    if isinstance(entry, Reject) or entry.offset or entry.duration is None:
-        return entry
-    return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
-
-
-def _read(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
+    # A duration describes a whole recording, is rounded by some, and cuts nothing, unless a config names its column.
+    is_whole = not corpus.settings.columns.duration
     files = 0
     for path in corpus.find(*TABLES, *METADATA):
         if path.suffix.lower() in TABLES:
-            yield from _table(corpus, path)
+            yield from _table(corpus, path, is_whole)
         elif path.suffix.lower() == ".jsonl":
-            read_line = LineReader(corpus.settings.columns)
+            read_line = LineReader(corpus.settings.columns, is_whole)
             for number, line in corpus.read_lines(str(path)):
                 yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
         else:
-            rows = table_entries(corpus, path, _split(path, corpus))
+            rows = table_entries(corpus, path, _split(path, corpus), is_whole)
             if rows is None:
                 continue  # LJSpeech's metadata.csv has the same name
             yield from rows
@@ -86,7 +75,7 @@ def _split(path: PurePosixPath, corpus: Corpus) -> str:
     return path.parent.name or corpus.name if name in ("", "data", "metadata") else name
 
 
-def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
+def _table(corpus: Corpus, path: PurePosixPath, is_whole: bool) -> Iterator[CorpusEntry | Reject]:
     file = corpus.root / path
     schema = _schema(file)
     audio = _audio_column(schema, corpus.settings.columns, file)
@@ -105,7 +94,7 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
     # a `start` is one in a longer recording.
     columns_of_settings = corpus.settings.columns
     offset = columns_of_settings.offset or ("offset" if unpacked else "")
-    read_line = LineReader(columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}))
+    read_line = LineReader(columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}), is_whole)
 
     split = _split(path, corpus)
     number = 0

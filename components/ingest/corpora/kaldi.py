@@ -94,6 +94,9 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
         # Most recipes cut the sides apart in wav.scp: only where they did not, a side is a channel.
         side, _ = sides.get(span.recording, ("", ""))
         channel = span.channel or (side.split()[-1] if side and shared[wav] > 1 else "")
+        if channel and parse_channel(channel) is None:
+            yield Reject(id, Reason.BAD_ENTRY, f"{source}: a side {channel!r} of {wav!r}; A or B is accepted")
+            continue
         speaker, _ = speakers.get(id, ("", ""))
         sex, _ = sexes.get(speaker, ("", ""))
         yield CorpusEntry(

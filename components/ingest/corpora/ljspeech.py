@@ -41,6 +41,8 @@ MOST = 0.9
 """Share of these lines that have what a field is taken for."""
 ALIKE = 0.5
 """Likeness of two fields (0 to 1) from which on one may be a reading of the other; numbers are read out."""
+MOST_COMPARED = 500
+"""Characters of a field that are compared: the time grows with their square."""
 
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _IPA = re.compile("[ˈˌːɐɑɒɔəɚɛɜɡɣɪɫɹɾʁʃʊʌʒʔθðŋæ]")
@@ -87,7 +89,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             if isinstance(entry, CorpusEntry):
                 named.add(normalized_name(PurePosixPath(entry.audio).with_suffix("")))
             else:
-                named.add(normalized_name(_stem(table, entry.id)))
+                named.add(normalized_name(_stem(table, entry.id, recordings)))
             yield entry
 
     # Only beside a table: other folders may hold recordings that are not of this layout.
@@ -122,10 +124,8 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
 
     seconds = [row[1] for row in rows]
     thirds = [row[2] for row in rows]
-    # A reading in other letters, such as pinyin, cannot be compared.
-    alike = [
-        _are_alike(*pair) for pair in zip(seconds, thirds, strict=True) if _is_latin(pair[0]) == _is_latin(pair[1])
-    ]
+    # A reading in other letters, such as pinyin or kana, cannot be compared.
+    alike = [_are_alike(*pair) for pair in zip(seconds, thirds, strict=True) if _scripts(pair[0]) == _scripts(pair[1])]
     if not any(thirds) or (alike and sum(alike) >= ALIKE * len(alike)):
         return LJSPEECH
     if _most(rows, 2, _NUMBER.fullmatch):
@@ -144,7 +144,7 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
         return Fields(count=3, text=1, speaker=2)
     if not alike:
         return LJSPEECH
-    example = next(row for row in rows if not _are_alike(row[1], row[2]))
+    example = next(row for row in rows if _scripts(row[1]) == _scripts(row[2]) and not _are_alike(row[1], row[2]))
     raise WorkError(
         f"{table}: the third field should be a reading of the second, and it is {example[2][:80]!r} for "
         f"{example[1][:80]!r}; give the table a header that names its columns, and corpus.format csv"
@@ -157,18 +157,20 @@ def _most(rows: Sequence[Sequence[str]], place: int, has: Callable[[str], object
 
 def _are_alike(text: str, reading: str) -> bool:
     """True if one may be a reading of the other: the same letters for the most part, or numbers that are read out."""
-    printed, spoken = ("".join(filter(str.isalpha, value.lower())) for value in (text, reading))
+    printed, spoken = ("".join(filter(str.isalpha, value[:MOST_COMPARED].lower())) for value in (text, reading))
     if not spoken or printed == spoken:
         return printed == spoken and not (reading.isdecimal() and text != reading)
-    if re.search(r"(?<!\w)\d", text) and not re.search(r"[\d_]", reading):
+    # A number has fewer letters than its words; a speaker's name has fewer than a text.
+    if re.search(r"(?<!\w)\d", text) and not re.search(r"[\d_]", reading) and len(spoken) >= len(printed):
         return True
     return difflib.SequenceMatcher(None, printed, spoken, autojunk=False).ratio() >= ALIKE
 
 
-def _is_latin(text: str) -> bool:
-    """True if most letters are those of the Latin alphabet, or phonemes."""
+def _scripts(text: str) -> tuple[bool, bool]:
+    """Whether most letters of a text are Latin, and whether it has ideographs, which kana and hangul may read out."""
     letters = [character for character in text if character.isalpha()]
-    return sum(character < "\u0370" for character in letters) * 2 >= len(letters)
+    is_latin = sum(character < "\u0370" for character in letters) * 2 >= len(letters)
+    return is_latin, any("\u3400" <= character <= "\u9fff" for character in letters)
 
 
 def _are_names(values: Sequence[str]) -> bool:
@@ -199,8 +201,9 @@ def _entry(
         accepted = "" if fields != LJSPEECH else "; accepted: id|text|normalized text, separated by |"
         return Reject((name if len(values) > 1 else "") or source, Reason.BAD_ENTRY, detail + accepted)
 
-    stem = _stem(table, name)
-    id = stem.relative_to(table.parent / WAVS).as_posix() if WAVS in stem.parts[:-1] else name
+    stem = _stem(table, name, recordings)
+    folders = (table.parent / WAVS, table.parent)
+    id = next((stem.relative_to(folder).as_posix() for folder in folders if stem.is_relative_to(folder)), name)
     text = values[fields.text]
     if not text:
         place = "third field, the normalized text," if fields == LJSPEECH else "text"
@@ -211,7 +214,7 @@ def _entry(
         extra = {"raw": values[fields.raw], **extra}
     return CorpusEntry(
         id=id,
-        audio=recordings.get(normalized_name(stem), stem.with_name(f"{stem.name}.wav")).as_posix(),
+        audio=recordings.get(normalized_name(stem), PurePosixPath(f"{stem}.wav")).as_posix(),
         text=text,
         speaker=(values[fields.speaker] if fields.speaker is not None else "") or table.parent.name or corpus.name,
         split=id.rpartition("-")[0],
@@ -220,8 +223,21 @@ def _entry(
     )
 
 
-def _stem(table: PurePosixPath, name: str) -> PurePosixPath:
-    """The path of a recording without its ending, however the table names it: a.wav, ./wavs/a, wavs\\a.wav."""
+def _stem(table: PurePosixPath, name: str, recordings: dict[str, PurePosixPath]) -> PurePosixPath:
+    """The path of a recording without its ending, however the table names it: a.wav, ./wavs/a, C:\\voice\\wavs\\a.wav.
+
+    It is in `wavs`, unless the recording is where the table says, beside it.
+    """
     path = PurePosixPath(name.replace("\\", "/"))
     path = path.with_suffix("") if path.suffix.lower() in AUDIO_EXTENSIONS else path
-    return table.parent / path if WAVS in path.parts[:-1] else table.parent / WAVS / path
+
+    # What is above the folder is another machine's.
+    folders = path.parts[:-1]
+    if WAVS in folders:
+        path = path.relative_to(PurePosixPath(*folders[: len(folders) - folders[::-1].index(WAVS)]))
+
+    stem = table.parent / WAVS / path
+    beside = table.parent / path
+    if normalized_name(stem) not in recordings and normalized_name(beside) in recordings:
+        return beside
+    return stem

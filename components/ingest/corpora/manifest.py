@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.settings import ColumnNames
 from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
 from voxline.data.json_codec import is_seconds, parse_json
@@ -53,10 +53,12 @@ class LineReader:
 
     Args:
       columns: the names of keys that a person chose.
+      is_whole: the duration of a line without an offset is only kept: its recording is the utterance.
     """
 
-    def __init__(self, columns: ColumnNames) -> None:
+    def __init__(self, columns: ColumnNames, is_whole: bool = False) -> None:
         self._columns = columns
+        self._is_whole = is_whole
         self._chosen = columns != ColumnNames()
         self._usual: set[tuple[str, ...]] = set()
 
@@ -78,7 +80,7 @@ class LineReader:
 
     def entry(self, values: dict[str, Any], source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
         """The entry of a line's values."""
-        if self._chosen or not values.keys() >= _NAMES:
+        if self._chosen or not values.keys() >= _NAMES or not values.keys().isdisjoint(_OTHER_NAMES):
             values = self._renamed(values)
 
         get = values.get
@@ -94,7 +96,7 @@ class LineReader:
         plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
         if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):
             return fault
-        return CorpusEntry(
+        entry = CorpusEntry(
             "" if id is None else str(id),
             str(audio),
             str(text),
@@ -107,6 +109,7 @@ class LineReader:
             source,
             {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
         )
+        return whole_recording(entry) if self._is_whole and offset is None else entry
 
     def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
@@ -180,6 +183,8 @@ _MAX_USUAL = 64
 """Sets of keys that a reader remembers; a corpus has a few."""
 _KNOWN = frozenset(UTTERANCE_KEYS)
 _NAMES = frozenset(("id", "audio_filepath", "text", "speaker", "split", "duration"))
+_OTHER_NAMES = {name for key in ("offset", "channel") for name in USUAL_COLUMNS[key] if name != key}
+"""Of values that a line may lack, where it has all of `_NAMES`."""
 _CHECKS = (
     ("id", "a text or a whole number is accepted", _is_name),
     ("audio_filepath", "a path is accepted", lambda value: isinstance(value, str) and value != ""),
