@@ -159,6 +159,12 @@ def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None
     assert output.endswith("6 utterances; models trained on them: asr/1\n")
 
 
+def test_a_record_whose_last_line_has_no_end_stays_readable(places: Folders) -> None:
+    (places.registry / PURGES_FILE).write_text('{"salt": "00ff", "speaker": "9f"}')
+    purge_speaker(GONE, places.scope)
+    assert (erased_speakers(places.registry) or [])[0] == ("00ff", "9f")
+
+
 def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope)
     version = (places.registry) / "asr" / "1"

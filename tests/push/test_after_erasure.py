@@ -9,6 +9,7 @@ import pytest
 
 from tests.push.test_add_a_family import word_count, write_model
 from tests.push.test_anchor import Night, night, registry
+from voxline.errors import WorkError
 from voxline.notify.event import Erasure, RunEvent, RunIdentity
 from voxline.notify.prometheus import samples
 from voxline.notify.settings import NotifySettings
@@ -128,6 +129,19 @@ def test_a_model_of_which_nobody_can_tell_does_not_count_as_clean(push_trained: 
     (Path(registry.root) / PURGES_FILE).unlink()
     refused = push_trained(0.45)
     assert "has no purges.jsonl, so nobody can tell whether its list names an erased speaker" in refused["reasons"][1]
+
+
+@pytest.mark.parametrize("torn", ['{"salt": "00ff", "spea', '{"salt": "no salt", "speaker": "9f"}', "{}"])
+def test_a_damaged_record_of_purges_hides_no_erasure(push_trained: Push, registry: Registry, torn: str) -> None:
+    """What a purge removed is counted in the version's own list; a new model waits until the record is mended."""
+    assert push_trained(0.5)["pushed"]
+    erase(registry, 1, 4)
+    with open(Path(registry.root) / PURGES_FILE, "a") as file:
+        file.write(torn)
+    assert erased_in(registry, 1) == 4
+    assert "version 1, still in production, was trained on 4 utterances" in erasure_warning(registry)
+    with pytest.raises(WorkError, match=r"purges\.jsonl: damaged .*; restore it from a backup"):
+        push_trained(0.45)
 
 
 def test_a_model_that_knows_the_speaker_too_is_judged_as_ever(push_trained: Push, registry: Registry) -> None:

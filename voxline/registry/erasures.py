@@ -42,17 +42,27 @@ def erased_speakers(root: Path | str) -> list[SaltedHash] | None:
         return None
     try:
         records = [json.loads(line) for line in lines]
-        return [(str(record["salt"]), str(record["speaker"])) for record in records]
+        purges = [(str(record["salt"]), str(record["speaker"])) for record in records]
+        for salt, _ in purges:
+            salted_hash("", salt)  # raises a ValueError for a salt that is none
     except (ValueError, KeyError, TypeError) as error:
         raise WorkError(f"{store.uri_of(PURGES_FILE)}: damaged ({error}); restore it from a backup") from None
+    return purges
 
 
 def erased_in(registry: Registry, version: int) -> int | None:
     """Counts the utterances that a version was trained on and that were erased; None if nobody can tell."""
     source = f"{registry.uri}/{version}/{TRAINED_ON}"
+    removed: int | None = None
     try:
-        return _count_erased(registry.read_file(version, TRAINED_ON), source, erased_speakers(registry.root) or [])
+        data = registry.read_file(version, TRAINED_ON)
+        removed = erased_utterances(data, source)
+        return _count_erased(data, source, erased_speakers(registry.root) or [])
     except WorkError as error:
+        # What a purge removed, the list itself counts, whatever has become of the record of purges.
+        if removed:
+            print_status(f"version {version} knows {removed:,} utterances of an erased speaker, or more: {error}")
+            return removed
         print_status(f"whether version {version} knows an erased speaker is not known: {error}")
         return None
 

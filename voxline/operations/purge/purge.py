@@ -269,6 +269,7 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
     line = json.dumps(footprint.record, ensure_ascii=False) + "\n"
     for file in _record_files(locations):
         records = file.read_text(encoding="utf-8") if file.is_file() else ""
+        records += "\n" if records and not records.endswith("\n") else ""  # an editor may have taken it
         if line not in records:  # else the purge was killed after this
             write_text(file, records + line)
             locations.workspace.upload(file)
