@@ -142,7 +142,7 @@ def _json_lines(table: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tup
         if not line.strip():
             continue
         try:
-            values = parse_json(line.decode("utf-8"))
+            values = parse_json(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except ValueError as error:
             raise WorkError(f"{table}, line {number}: not JSON in UTF-8: {error}") from None
         if not isinstance(values, dict):
@@ -160,11 +160,18 @@ def _csv_lines(table: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tupl
 
     reader = csv.DictReader(decoded(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",", strict=True)
     try:
+        names = list(reader.fieldnames or ())
+        # Of two columns of a name, the reader would keep the last.
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise WorkError(
+                f"{table}, line 1: {', '.join(map(repr, repeated))} names several columns; rename all but one"
+            )
         for values in reader:
             where = f"line {reader.line_num}"
             if None in values or None in values.values():
-                names = ", ".join(reader.fieldnames or ())
-                raise WorkError(f"{table}, {where}: more or fewer cells than the first line has names: {names}")
+                raise WorkError(
+                    f"{table}, {where}: more or fewer cells than the first line has names: {', '.join(names)}"
+                )
             yield where, dict(values)
     except csv.Error as error:
-        raise WorkError(f"{table}, line {reader.line_num}: no row of a table ({error})") from None
+        raise WorkError(f"{table}, line {reader.reader.line_num}: no row of a table ({error})") from None
