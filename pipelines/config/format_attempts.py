@@ -178,7 +178,7 @@ def _manifest(corpus: Corpus) -> Iterator[NearMiss]:
             continue
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(values, dict):
             continue

@@ -120,7 +120,9 @@ def _describe(look: CorpusLook, settings: dict[str, Any], how: str) -> SplitProp
     parts = [f"{name} {describe_hours(seconds[name] / 3_600)} ({counts[name]:,})" for name in ("train", "dev", "test")]
     more = "" if look.complete else f", of the first {len(look.entries):,} utterances"
     findings = [f"split      {how}", f"           {', '.join(parts)}{more}"]
-    few = [name for name in ("dev", "test") if counts[name] < FEW_UTTERANCES <= counts["train"]]
+    if lacking := [name for name in ("train", "dev", "test") if not counts[name]]:
+        findings.append(f"warning    {' and '.join(lacking)}: no utterance, so a run cannot end; add recordings")
+    few = [name for name in ("dev", "test") if 0 < counts[name] < FEW_UTTERANCES <= counts["train"]]
     if few and look.complete and settings.get("by", "corpus") == "corpus":
         findings.append(f"warning    {' and '.join(few)}: fewer than {FEW_UTTERANCES} utterances say little")
     return SplitProposal(settings, splits, findings)

@@ -100,6 +100,11 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "") -> VoiceP
         f"text       {read_as}",
         f"sound      {rate:,} Hz, 80 mels, quiet ends cut off",
         f"training   {epochs:,} epochs, about {steps:,} steps{'' if look.complete else ' or more'}",
+        *(
+            [f"warning    {count:,} utterances are too few for train, dev and test: add recordings"]
+            if count < 3
+            else []
+        ),
         *_warn_of_speakers(look),
         *warnings,
         *finding,

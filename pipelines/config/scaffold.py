@@ -31,7 +31,7 @@ from voxline.pipelines.config.corpus_look import (
 from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
 from voxline.pipelines.config.proposed_voice import VOICES, propose_voice
 from voxline.store.files import write_text
-from voxline.text.alphabet import split_words
+from voxline.text.alphabet import quote_text, split_words
 from voxline.text.transcripts import normalize_transcript
 
 PIPELINES = ("asr", *VOICES, "refresh")
@@ -130,7 +130,7 @@ def propose_config(
         tuning = tuning_config(parent, texts, language)
         if tuning.convert != spelling.settings:
             spelling = Spelling(tuning.convert, texts, [])  # written as they are, and none is lost
-        tuning.convert.update(_accept_convert_rejects(look, spelling.lost))
+        tuning.convert.update(_accept_convert_rejects(folder, look, spelling.lost))
         unseen = _accept_unseen_characters(_unseen_characters(spelling, splits))
         return _tuned(look, name, folder.absolute(), corpus, split, tuning, [*unseen, *gate.lines], gate.finding)
 
@@ -150,7 +150,7 @@ def propose_config(
     convert = {
         "sample_rate": min(HIGHEST_RATE, look.sample_rate),
         **spelling.settings,
-        **_accept_convert_rejects(look, spelling.lost),
+        **_accept_convert_rejects(folder, look, spelling.lost),
     }
     unseen = _unseen_characters(spelling, splits)
     only = "" if language_model.get("open_vocabulary") else "  # recognizes the words of the transcripts alone"
@@ -218,7 +218,7 @@ def _voice(look: CorpusLook, name: str, folder: Path, pipeline: str, language: s
         *_accept_rejects(look),
     ]
     # What convert rejects of these recordings must not end the run.
-    convert = {**voice.convert, **_accept_convert_rejects(look, voice.lost)}
+    convert = {**voice.convert, **_accept_convert_rejects(folder, look, voice.lost)}
     findings = [describe_corpus(look), *voice.findings, *describe_faults(look)]
     text = "\n".join([*head, *corpus, f"convert: {flow_mapping(convert)}", *voice.lines, ""])
     return ConfigProposal(name, text, folder, findings, look.entries, voice.steps, voice.validated)
@@ -302,16 +302,28 @@ def _accept_rejects(look: CorpusLook) -> list[str]:
     return [f"  max_reject_share: {share:g}  # faulty: {len(look.rejects):,}; mend them, and remove this line"]
 
 
-def _accept_convert_rejects(look: CorpusLook, lost: int) -> dict[str, float]:
+def _accept_convert_rejects(folder: Path, look: CorpusLook, lost: int) -> dict[str, float]:
     """The limit of convert on rejects, where more recordings or transcripts than that cannot be used.
 
     Args:
       lost: utterances whose transcript it will reject.
+
+    Raises:
+      SettingsError: it will reject every utterance, so no config can run.
     """
     limits = ConvertSettings()
     lengths = map(spoken_seconds, look.entries)
-    lost += sum(length > limits.max_seconds or 0 < length < limits.min_seconds for length in lengths)
-    share = (lost + len(look.unreadable)) / (len(look.entries) + len(look.further_texts) + len(look.unreadable))
+    misfits = sum(length > limits.max_seconds or 0 < length < limits.min_seconds for length in lengths)
+    count = len(look.entries) + len(look.further_texts)
+    if count in (lost, misfits):
+        raise SettingsError(
+            f"{folder}: none of {count:,} utterances can be used: {lost:,} transcripts have no words that can be read, "
+            f"such as {quote_text(look.texts[0])}, and {misfits:,} recordings last less than {limits.min_seconds:g} s "
+            f"or more than {limits.max_seconds:g} s"
+        )
+
+    # An utterance may be lost by both, so the share is at most this.
+    share = min(1.0, (lost + misfits + len(look.unreadable)) / (count + len(look.unreadable)))
     return {} if share <= limits.max_reject_share else {"max_reject_share": math.ceil(100 * share) / 100}
 
 
@@ -354,7 +366,7 @@ def _gate(look: CorpusLook, split: SplitProposal, error_rate: float) -> _Gate:
     least = least_margin(words, look_confidence(defaults.confidence, 1))
     margin = proposed_margin(words, error_rate, defaults.confidence)
     more = "" if look.complete else " or more"
-    shown = f"gate       {words:,} words{more} in test show a difference of {100 * least:.2g} points at best"
+    shown = f"gate       {words:,} words{more} in test show a difference of {_points(least)} points at best"
     if margin <= defaults.max_regression["wer"] or not look.complete:
         return _Gate([], shown)
     # A comment, since nobody would guess why the number is as large.
@@ -362,8 +374,17 @@ def _gate(look: CorpusLook, split: SplitProposal, error_rate: float) -> _Gate:
     why = f"{words:,} words in test show no less: add some" if few else "less with more test utterances"
     relative = defaults.max_relative_regression["wer"]
     margins = f"max_regression: {{wer: {margin:g}}}, max_relative_regression: {{wer: {relative:g}}}"
-    finding = f"{shown}; a new model may be {100 * margin:.2g} points worse (push.max_regression.wer)"
+    finding = f"{shown}; a new model may be {_points(margin)} points worse (push.max_regression.wer)"
     return _Gate([f"push: {{{margins}}}  # {why}"], finding + ": add test utterances" * few)
+
+
+def _points(share: float) -> str:
+    """A share as percentage points.
+
+    >>> _points(0.0037), _points(0.527), _points(1.0)
+    ('0.37', '53', '100')
+    """
+    return f"{100 * share:.2g}" if share < 0.995 else "100"
 
 
 def _has_few_words(spelling: Spelling) -> bool:

@@ -32,13 +32,13 @@ from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import apply_frontend
 
 
-def recording(file: Path, rate: int = 8_000) -> None:
+def recording(file: Path, rate: int = 8_000, seconds: float = 0.5) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(file), "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
         out.setframerate(rate)
-        out.writeframes(bytes(rate))
+        out.writeframes(bytes(2 * round(seconds * rate)))
 
 
 def dictate(folder: Path, texts: list[str], **keys: str) -> Path:
@@ -167,6 +167,23 @@ def test_files_are_opened_and_what_is_wrong_with_them_is_counted(tmp_path: Path)
     assert "max_reject_share: 0.07  # faulty: 4" in proposal.text
     config = write_config(proposal, tmp_path / "c.yaml")
     assert sum(split_shares(tmp_path, config).values()) == 58  # convert, which decodes, will reject the third
+
+
+@pytest.mark.parametrize("pipeline", ["asr", "tts", "vocoder", "refresh"])
+def test_a_corpus_without_a_usable_utterance_gets_no_config(tmp_path: Path, pipeline: str) -> None:
+    for name, texts, seconds in (("a", ["", "!"], 0.5), ("b", ["yes", "no"], 0.02)):
+        folder = dictate(tmp_path / name, texts * 2)
+        for file in folder.rglob("*.wav"):
+            recording(file, seconds=seconds)
+        with pytest.raises(SettingsError, match=rf"{name}: none of 4 utterances can be used: "):
+            propose_config(folder, pipeline=pipeline)
+
+
+def test_splits_that_have_no_utterance_are_named(tmp_path: Path) -> None:
+    proposal = propose_config(manifest(tmp_path / "c", count=1))
+    assert "warning    dev and test: no utterance, so a run cannot end; add recordings" in proposal.findings
+    (gate,) = [line for line in proposal.findings if line.startswith("gate")]
+    assert "a new model may be 100 points worse" in gate
 
 
 def test_names_of_files_are_the_last_guess(tmp_path: Path) -> None:

@@ -132,6 +132,12 @@ def test_a_pair_of_text_and_recording_is_read_from_the_archive_that_the_error_as
     assert (look.format, sorted(look.texts)) == ("webdataset", ["good morning", "good night"])
 
 
+def test_lists_in_lists_are_no_manifest(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c", {"manifest.jsonl": "[" * 100_000 + "\n", "a.wav": ""})
+    with pytest.raises(SettingsError, match=r"The closest is manifest: .* manifest\.jsonl:1"):
+        look_at_corpus(corpus)
+
+
 def test_a_folder_of_which_a_format_reads_next_to_nothing_is_not_of_it(tmp_path: Path) -> None:
     lines = ["a|Good|good", *(f"x{number}" for number in range(40))]
     corpus = write(tmp_path / "c", {"metadata.csv": "\n".join(lines), "wavs/a.wav": ""})
