@@ -163,6 +163,15 @@ def test_a_constant_series_is_forecast_as_itself() -> None:
     assert forecast([240.0] * 20 + [241.0]).anomalies == (20,)
 
 
+def test_no_step_of_an_exact_season_stands_out() -> None:
+    """A shop that sells 9 on each seventh day and 5 on all others: what is left over is the filter's own rounding."""
+    series = [9.0 if step % 7 == 0 else 5.0 for step in range(60)]
+    result = forecast(series, periods=(1, 7))
+    assert (result.period, list(result.anomalies)) == (7, [])
+    fault = forecast([*series[:-1], 6.0], periods=(1, 7))
+    assert list(fault.anomalies) == [59]
+
+
 def test_short_and_infinite_series_are_refused() -> None:
     with pytest.raises(SettingsError, match="7 observations; a forecast needs 8"):
         forecast([1.0] * 7 + [float("nan")])

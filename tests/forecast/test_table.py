@@ -40,6 +40,7 @@ def test_columns_of_numbers_are_read_with_their_gaps_and_the_names_of_rows(tmp_p
     [
         ("day,units\na,1\nb,12;5\n", "line 3: column 'units' has '12;5'; a number such as 12.5"),
         ("units\n1\n\ninf\n", "line 4: column 'units' has 'inf'"),
+        ("units\n1\n1e300\n", "line 3: column 'units' has '1e300'"),
         ("day,units\na,1\nb,2,3\n", "line 3: 3 cells, and the first line names 2 columns"),
         ('day,units\na,"1\n', "line 2: no row of a CSV file"),
         ("1,2\n3,4\n", "line 1: 1, 2 are values; the first line names the columns"),

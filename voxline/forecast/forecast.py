@@ -40,17 +40,18 @@ LIMIT = 2.8
 _LEVEL = (0.0, 1e-3, 1e-2, 1e-1, 1.0)
 _SLOPE = (None, 0.0, 1e-4, 1e-2)
 _SEASON = (0.0, 1e-4, 1e-2)
+"""Candidates of the ratios q; a slope of None is a model without a trend."""
 LONG = 12
 """Steps of the longest season that has a state for each of them."""
 _HARMONICS = (1, 2, 4, 8, 16)
 """Numbers of harmonics that are tried for a longer season."""
-"""Candidates of the ratios q; a slope of None is a model without a trend."""
 _DIFFUSE = 1e6
 """Variance of the state before the first observation, in units of the series' variance."""
 _SHIFT = 3
 """Anomalies in a row, on one side, that are a new level."""
-_LEAST = 1e-9
-"""Least s, in units of the series' deviation: that of a series without any noise."""
+_LEAST = 1e-5
+"""Least s, in units of the series' deviation: that of a series without any noise. From a diffuse start, the filter
+knows the states of such a series to some millionths."""
 
 
 @dataclasses.dataclass(frozen=True)

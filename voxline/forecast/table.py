@@ -22,6 +22,8 @@ from voxline.store.size_limits import SizeLimitError, iter_bounded_lines, open_r
 
 MAX_LINE = 65_536
 """Bytes of a line."""
+LARGEST = 1e100
+"""Of a value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _check_order(file: Path, where: str, before: str, label: str) -> None:
 
 
 def _number(cell: str) -> float | None:
-    """The finite number in a cell; None: it holds something else.
+    """The number in a cell; None: it holds something else, or one that is not below `LARGEST`.
 
     >>> _number("12.5"), _number("12,5"), _number("nan"), _number("1_000")
     (12.5, None, None, None)
@@ -160,8 +162,8 @@ def _number(cell: str) -> float | None:
         value = float(cell)
     except ValueError:
         return None
-    # Python accepts 1_000, nan and inf, which no table means as a measured value.
-    return value if math.isfinite(value) and "_" not in cell else None
+    # Python accepts 1_000, nan and inf, which no table means as a measured value; squares must be finite, too.
+    return value if abs(value) < LARGEST and "_" not in cell else None
 
 
 def _date(cell: str) -> datetime.datetime | None:
