@@ -14,7 +14,7 @@ from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
 from voxline.pipelines.config.dataset_version import apply_version, read_version, version_defaults
-from voxline.pipelines.config.keys import Values, set_key
+from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.run_config import NAME_PATTERN, Name, RunConfig
 from voxline.pipelines.graphs import check_pipeline, graph_of, pipeline_names, steps_of
 from voxline.pipelines.steps import STEPS
@@ -124,7 +124,18 @@ class TrainingRunConfig(RunConfig):
         # What follows a publication may decide how it is judged: margins count as much as epochs.
         steps = list(graph_of(self.pipeline, self.optional_steps()))
         sections = {STEPS[step].config_section: self.section(step) for step in steps[steps.index("train") :]}
-        return hash_value({name: section.key_values() for name, section in sections.items()})
+        values = {name: section.key_values() for name, section in sections.items()}
+
+        # In keys, a digest takes the place of a model, and the form of the exported one is the step export's.
+        train: Any = self.section("train")
+        plain = self.plain()
+        models = [f"train.{key}" for step in steps for key in STEPS[step].models]
+        further = {key: value for key in (*models, "evaluate.probe") if (value := get_key(plain, key))}
+        defaults = type(train.start)().plain()
+        further |= {f"start.{key}": value for key, value in train.start.plain().items() if value != defaults[key]}
+        if form := train.export_form().key_values():
+            further["form"] = form
+        return hash_value({**values, **({"further": further} if further else {})})
 
     def check_inputs(self) -> None:
         self.family().check_inputs(self)

@@ -161,6 +161,18 @@ def test_a_change_of_what_is_trained_changes_the_digest_that_a_publication_judge
     ]
     assert digests[:2] == [first.publish.training] * 2
     assert len(set(digests)) == 3
+
+    # The form of the exported model, and how training starts from another one, are in no key of train.
+    further = [
+        "train.export.onnx=float32",
+        "train.start.model=asr@production",
+        "train.start.rate_share=0.5",
+        "convert.workers=3",
+    ]
+    first = config(tmp_path, text + "train: {start: {model: asr@1}}\n")
+    digests += [load_config(first.to_yaml(), [setting]).publish.training for setting in further]
+    assert digests[-1] == first.publish.training
+    assert len(set(digests)) == 7
     assert config(tmp_path, "publish: {dataset: digits}\n").publish.training == ""
 
 
