@@ -51,8 +51,8 @@ def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
-@pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript", "english", "mandarin", "pinyin"])
+@pytest.mark.parametrize("character", [*"a1.,'-/$:I%°½–…不一儿第3 ☃", "'ab ", "1:2 ", "1'000 ", "[ ", "(a "])
 def test_the_time_grows_as_the_length_of_the_text(kind: str, character: str) -> None:
     """Twenty times the characters take about twenty times as long; a pattern that backtracks takes 400 times."""
     how = FrontendSettings(kind=kind)
@@ -141,6 +141,15 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
         ("ON JAN. 5 1999 AT -5°C", "on january fifth nineteen ninety nine at minus five degrees celsius"),
         ("MT. VERNON HAS 20 MB", "mount vernon has twenty megabytes"),
         ("CHAPTER IV OF HENRY VIII", "chapter iv of henry viii"),
+        ("pi is 3.142, and 1.250, not 2", "pi is three point one four two and one point two five zero not two"),
+        ("at 192.168.100.200", "at one hundred ninety two point one six eight point one zero zero point two zero zero"),
+        ("1 800 555 1234", "one eight hundred five hundred fifty five twelve thirty four"),
+        ("+44 207 946 000", "plus forty four two hundred seven nine hundred forty six zero zero zero"),
+        ("0 800 123 456", "zero eight hundred one hundred twenty three four hundred fifty six"),
+        ("12 345 678", "twelve million three hundred forty five thousand six hundred seventy eight"),
+        ("Psalm 119:105, John 3:5", "psalm one hundred nineteen one hundred five john three five"),
+        ("the gym -5 pm, 9am-5 pm", "the gym five p m nine a m to five p m"),
+        ("GAME 5 V 3", "game five v three"),
     ],
 )
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:

@@ -52,6 +52,13 @@ _DOLLARS = {
 """Letters before a dollar sign, and whose dollars these are."""
 _CODES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
 """Codes of ISO 4217 behind an amount, and the signs that say the same."""
+_BOOKS = (
+    "genesis|exodus|leviticus|deuteronomy|joshua|judges|ruth|samuel|kings|chronicles|ezra|nehemiah|esther|job|psalms?|"
+    "proverbs|ecclesiastes|isaiah|jeremiah|lamentations|ezekiel|daniel|hosea|joel|amos|obadiah|jonah|micah|nahum|"
+    "habakkuk|zephaniah|haggai|zechariah|malachi|matthew|mark|luke|john|acts|romans|corinthians|galatians|ephesians|"
+    "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
+)
+"""Books whose verses are named by two numbers: John 3:5."""
 _SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
@@ -263,7 +270,10 @@ def _thousands(match: re.Match[str]) -> str:
     """Groups of three digits, separated as in other countries; their fraction behind a comma."""
     groups = re.split(r"[.' ]", match[1])
     # Three groups of any digits may be a telephone number; thousands that are separated by spaces are mostly round.
-    if " " in match[1] and len(groups[0]) == 3 and groups[-1] != "000":
+    if " " in match[1] and (groups[0].startswith("0") or (len(groups[0]) == 3 and groups[-1] != "000")):
+        return match[0]
+    # An address of the Internet, such as 192.168.100.200.
+    if "." in match[1] and len(groups) == 4 and all(int(group) < 256 for group in groups):
         return match[0]
     return ",".join(groups) + (f".{match[2]}" if match[2] else "")
 
@@ -291,8 +301,9 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
     _sub(
-        r"(?<![\w.,'])([0-9]{1,3}(?:(?:\.[0-9]{3})+(?=,)|(?:\.[0-9]{3}){2,}|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))"
-        r"(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])",
+        # Of more digits before or behind, as of a telephone number, the groups are no thousands.
+        r"(?<![\w.,'+])(?<![0-9)] )([0-9]{1,3}(?:(?:\.[0-9]{3})+(?=,[0-9]{1,2}(?![0-9]))|(?:\.[0-9]{3}){2,}"
+        r"|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])(?! [0-9]|-[0-9]{4})",
         _thousands,
     ),
     _sub(r"\b([CFJ])#", r"\1 sharp"),
@@ -305,12 +316,17 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
     _sub(r"(?<![0-9.:,])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\s?[AaPp]\.?[Mm]\b)", r"\1:\2"),
-    _sub(r"(?<=[0-9AaPpMm.])\s?[-–]\s?(?=[0-9]{1,2}(?::[0-9]{2})?\s?[AaPp]\.?[Mm]\b)", " to "),
+    _sub(
+        r"(?:(?<=[0-9])|(?<=[0-9][AaPp][Mm])|(?<=[0-9]\s[AaPp][Mm])|(?<=\b[AaPp]\.[Mm]\.))"
+        r"\s?[-–]\s?(?=[0-9]{1,2}(?::[0-9]{2})?\s?[AaPp]\.?[Mm]\b)",
+        " to ",
+    ),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
     _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
+    _sub(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9])", r"\1\2 ", re.IGNORECASE),  # chapter and verse
     _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
     _sub(
         rf"(?<![\w$£€¥.,])({_NUMBER})\s?({'|'.join(_CODES)}|[€£])(?!\w)",

@@ -120,7 +120,9 @@ _UNIT_RULE = re.compile(
     rf"({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![A-Za-z0-9²³/])"
 )
 _UNITS_OF = {
-    unit.lower(): unit for unit in _UNITS if sum(unit.lower() == other.lower() for other in _UNITS) == 1 and unit != "L"
+    unit.lower(): unit
+    for unit in _UNITS
+    if sum(unit.lower() == other.lower() for other in _UNITS) == 1 and unit not in ("L", "V", "W")  # "GAME 5 V 3"
 } | {"mb": "MB", "kb": "KB", "mw": "MW"}
 """A unit in small letters → as it is written; where two differ in capitals alone, the one of texts in capitals."""
 _UNIT_IN_CAPITALS = re.compile(
@@ -144,8 +146,9 @@ def put_apart(match: re.Match[str], words: str) -> str:
     """
     if words == match[0]:
         return words
-    before = match.string[: match.start()][-1:] + words[:1]
-    after = words[-1:] + match.string[match.end() :][:1]
+    # One character, and no copy of all that is before or behind: a text may have a hundred thousand numbers.
+    before = match.string[max(0, match.start() - 1) : match.start()] + words[:1]
+    after = words[-1:] + match.string[match.end() : match.end() + 1]
     return " " * (len(before) == 2 and before.isalnum()) + words + " " * (len(after) == 2 and after.isalnum())
 
 
