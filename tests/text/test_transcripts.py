@@ -96,6 +96,35 @@ def test_marks_quotes_and_tags(written: str, spoken: str) -> None:
     assert apply_frontend(written, FrontendSettings(), Alphabet.from_name("english").characters).symbols == spoken
 
 
+UZBEK = f"{LATIN}ʻʼ"
+
+
+@pytest.mark.parametrize(
+    ("written", "letters", "spoken"),
+    [
+        ("O‘zbek tog‘ va ma’no", UZBEK, "oʻzbek togʻ va maʼno"),
+        ("O'zbek, 'ma'no'", UZBEK, "oʻzbek maʼno"),
+        ("ʼáádóó hózhóʼ, yáʼátʼééh", f"{LATIN}áóéʼ", "ʼáádóó hózhóʼ yáʼátʼééh"),
+        ("‘ʻO ka ʻōlelo’", f"{LATIN}ōʻ", "ʻo ka ʻōlelo"),
+        ("'Ebda ta' 'il u 'l", f"{LATIN}'", "ebda ta 'il u 'l"),  # ambiguous: the first two may be a quote
+        ("'one 'two' three' 'im", f"{LATIN}'", "one two three 'im"),
+        ("သူ၏ စာ။", "", "သူ၏ စာ"),
+        ("葛\U000e0100城, ᠮ\u180bᠭ᠊", "", "葛城 ᠮᠭ"),
+        ("50﹪ ⁊", "", "50% ⁊"),
+        ("ᏣᎳᎩ", " ᏣᎳᎩ", "ᏣᎳᎩ"),
+        ('צה"ל', ' צהל"', 'צה"ל'),
+    ],
+)
+def test_what_is_a_letter_is_decided_by_the_alphabet(written: str, letters: str, spoken: str) -> None:
+    assert normalize_transcript(written, letters) == spoken
+    assert normalize_transcript(spoken, letters) == spoken
+
+
+def test_the_symbol_of_noises_is_no_letter() -> None:
+    with pytest.raises(ValueError, match="'N' is a letter, which words have too"):
+        FrontendSettings(tag_symbol="N")
+
+
 def test_a_noise_may_be_a_symbol_of_its_own() -> None:
     how = FrontendSettings(tag_symbol="#", tags=["noise", "bark"])
     letters = Alphabet.from_name(LATIN + "'#").characters

@@ -53,6 +53,13 @@ class FrontendSettings(Settings):
         "capitals such as APP are read as letters without it",
     )
 
+    @pydantic.field_validator("tag_symbol")
+    @classmethod
+    def _check_symbol(cls, symbol: str) -> str:
+        if symbol.isalpha():
+            raise ValueError(f"{symbol!r} is a letter, which words have too; give a sign of the alphabet, such as *")
+        return symbol
+
     @pydantic.field_validator("lexicon")
     @classmethod
     def _check_pinyin(cls, lexicon: dict[str, str]) -> dict[str, str]:

@@ -31,29 +31,36 @@ _LOW_QUOTE = "‚"
 """Opens what an apostrophe closes."""
 _DASHES = "/_～"
 """Between words, as those of the category Pd are."""
-_READ_AS_WORDS = "%&@#*\\§¶†‡‰‱٪؉؊※′″"
-"""Of the category of punctuation, but said: "percent", "and"."""
+_READ_AS_WORDS = "%&@#*\\§¶†‡‰‱٪؉؊※′″⁊\u104c\u104d\u104e\u104f"
+"""Of the category of punctuation, but said: "percent", "and" (in Irish too), Burmese particles."""
 _GERESH = "\u05f3"
 _GERSHAYIM = "\u05f4"
 _WITHIN_WORDS = "\u055b\u055c\u055e\u055f\u05f4·"
 """Marks that stand inside words: Armenian ones of stress and question, the Hebrew gershayim, the Catalan middle dot."""
-_TATWEEL = "\u0640"
+_STRETCHED = "\u0640\u07fa\u180a"
+"""Lines within Arabic, N'Ko and Mongolian words."""
 _ARABIC_SIGNS = "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
 _HEBREW_SIGNS = "\u0591-\u05bd\u05bf-\u05c5\u05c7"
 _VOWEL_SIGNS = re.compile(f"[{_ARABIC_SIGNS}{_HEBREW_SIGNS}]")
 """Arabic harakat and Hebrew niqqud with the signs for chanting; not the Arabic madda and hamza, which make letters."""
 _STRESS_MARKS = "\u0300\u0301"
-_FOLDED = ("<wide>", "<narrow>", "<initial>", "<medial>", "<final>", "<isolated>")
-"""Forms of a letter that differ in looks alone: full and half width, Arabic letters within and at the ends of words."""
+_FOLDED = ("<wide>", "<narrow>", "<small>", "<initial>", "<medial>", "<final>", "<isolated>")
+"""Forms that differ in looks alone: full and half width, small marks, Arabic letters within and at ends of words."""
 _LIGATURES = range(0xFB00, 0xFB07)
 
-_ELIDED = "tis|twas|twere|twill|cause|cos|em|til|till|n|bout|round|neath|s|t|k|m"
-"""English and Dutch words that begin with an apostrophe: it opens no quote."""
-_QUOTED = re.compile(rf"(?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b)(.*?\w[^\w\s']*)'+(?![\w'])")
+_ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il"
+"""English, Dutch and Maltese words, or endings apart, that begin with an apostrophe: it opens no quote."""
+_OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
+_TURNED_COMMA = "ʻ"
+_APOSTROPHE_LETTER = "ʼ"
+_TURNED = re.compile(r"(?<=\w)[‘`]")
+_UZBEK = re.compile(r"(?<=[oOgG])['’](?=\w)")
+_SELECTORS = re.compile("[\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Marks that choose the glyph of the character before them, as in Japanese names and Mongolian."""
 _HEBREW = "\u05d0-\u05ea"
 _QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
-_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])'")
+_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{_APOSTROPHES}{_LOW_QUOTE}]")
 
 
 def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[Marks] = ()) -> str:
@@ -82,9 +89,9 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
         text = _without_marks(text, letters, remove_marks)
 
     # Quotes before the punctuation, which may stand between a word and its quote.
-    text = rules.lower(text).translate(rules.apostrophes)
+    text = rules.lower(rules.turned_commas(text)).translate(rules.apostrophes)
     if "'" in text:
-        text = _LONE_QUOTES.sub(" ", _QUOTED.sub(r"\1", text))
+        text = _LONE_QUOTES.sub(" ", _without_pairs(text))
     text = text.translate(rules)
 
     # Lower case may decompose a letter, hence NFC a second time.
@@ -145,17 +152,34 @@ class _Rules(dict[int, str]):
         self._is_known = bool(letters)
         self._turkic = "ı" in self._letters
 
+        # An alphabet of capitals alone, as Cherokee is written.
+        self._capitals = {
+            ord(letter.lower()): letter
+            for letter in self._letters
+            if len(letter.lower()) == 1 and letter.lower() not in self._letters
+        }
+
         # Where an alphabet has one apostrophe, that one is meant by each; where it has more, each is its own letter.
+        # A modifier letter of the alphabet, as in Navajo or Hawaiian, is no quote where a word begins or ends either.
         own = [mark for mark in _APOSTROPHES if mark in self._letters]
         self._apostrophe = own[0] if own else "'"
-        others = [mark for mark in _APOSTROPHES if mark not in own[1:]]
+        kept = [mark for mark in own if mark != own[0] or unicodedata.category(mark) == "Lm"]
+        others = [mark for mark in _APOSTROPHES if mark not in kept]
         self.apostrophes = str.maketrans(dict.fromkeys([*others, _LOW_QUOTE], "'"))
+
+    def turned_commas(self, text: str) -> str:
+        """The text with the letter ʻ, where the alphabet has it, for the quotes that are typed for it within words."""
+        if _TURNED_COMMA not in self._letters:
+            return text
+        text = _TURNED.sub(_TURNED_COMMA, text)
+        # Uzbek has both: oʻ and gʻ, and the ʼ of maʼno.
+        return _UZBEK.sub(_TURNED_COMMA, text) if _APOSTROPHE_LETTER in self._letters else text
 
     def lower(self, text: str) -> str:
         """Lower case; İ has one letter elsewhere too, and not an i with a dot above it."""
         if self._turkic:
             text = text.replace("I", "ı")
-        return text.replace("İ", "i").lower()
+        return text.replace("İ", "i").lower().translate(self._capitals)
 
     def __missing__(self, code: int) -> str:
         self[code] = self._replacement(chr(code))
@@ -166,6 +190,8 @@ class _Rules(dict[int, str]):
         if character == "'":
             # A Turkish or Azeri name has one before its ending.
             return "" if self._turkic and "'" not in self._letters else self._apostrophe
+        if character == _GERSHAYIM and '"' in self._letters:
+            return '"'
         if character == _GERESH and character not in self._letters:
             return self._apostrophe if self._apostrophe in self._letters or not self._is_known else ""
         if character in self._letters or character in _READ_AS_WORDS:
@@ -173,8 +199,8 @@ class _Rules(dict[int, str]):
         if character in _DASHES or category in ("Pd", "Zs", "Zl", "Zp"):
             return " "
         # Formats, such as a soft hyphen, a mark of direction or a joiner; selectors of a glyph; a stretched line.
-        is_selector = "\ufe00" <= character <= "\ufe0f" or character == "\u034f"
-        if category == "Cf" or is_selector or character == _TATWEEL or character in _WITHIN_WORDS:
+        is_selector = _SELECTORS.match(character)
+        if category == "Cf" or is_selector or character in _STRETCHED or character in _WITHIN_WORDS:
             return ""
         return " " if category.startswith("P") else character
 
@@ -182,6 +208,23 @@ class _Rules(dict[int, str]):
 @functools.lru_cache(maxsize=64)
 def _rules(letters: str) -> _Rules:
     return _Rules(letters)
+
+
+def _without_pairs(text: str) -> str:
+    """A text without quotes made of apostrophes that open and close; the time grows as its length."""
+    opened: list[tuple[int, int]] = []
+    quotes: list[tuple[int, int]] = []
+    for mark in _OPENS_OR_CLOSES.finditer(text):
+        if mark[1]:
+            opened.append(mark.span())
+        elif opened:
+            quotes += [opened.pop(), mark.span()]
+    pieces = []
+    end = 0
+    for start, after in sorted(quotes):
+        pieces.append(text[end:start])
+        end = after
+    return "".join([*pieces, text[end:]])
 
 
 def _without_marks(text: str, letters: str, remove_marks: Collection[Marks]) -> str:
