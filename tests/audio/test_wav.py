@@ -159,3 +159,22 @@ def test_a_chunk_that_reaches_beyond_the_file_is_none(tmp_path: Path) -> None:
     file = write_claiming(tmp_path / "a.wav", 8_000, b"data" + struct.pack("<I", 10**6) + bytes(range(200)))
     with pytest.raises(BadAudioError, match="no chunk names"):
         check_wav_complete(file)
+
+
+def test_a_chunk_of_metadata_is_no_samples_whatever_its_size_says(tmp_path: Path) -> None:
+    file = write_claiming(tmp_path / "a.wav", 8_000, b"LIST" + struct.pack("<I", 500) + b"INFO" + bytes(range(200)))
+    check_wav_complete(file)
+
+    # 8 bits, and an odd number of samples without the byte that should follow them.
+    whole = tmp_path / "b.wav"
+    soundfile.write(whole, np.zeros(201), 8_000, subtype="PCM_U8", format="WAV")
+    content = whole.read_bytes()
+    at = content.index(b"data") + 8
+    whole.write_bytes(content[: at + 201] + b"LIST" + struct.pack("<I", 100) + b"INFO" + b"x" * 96)
+    check_wav_complete(whole)
+
+
+def test_a_second_wav_behind_the_first_is_not_lost_in_silence(tmp_path: Path) -> None:
+    second = write_claiming(tmp_path / "b.wav", 8_000, b"").read_bytes()
+    with pytest.raises(BadAudioError, match="no chunk names"):
+        check_wav_complete(write_claiming(tmp_path / "a.wav", 8_000, second))

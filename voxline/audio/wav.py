@@ -24,6 +24,10 @@ MOST_PADDING = 64
 """Bytes at the end of a file that may be anything."""
 _TAGS = (b"ID3", b"TAG", b"APET")
 """Starts of what players put behind a file of any kind."""
+_KNOWN_CHUNKS = frozenset(
+    b"LIST id3 ID3  bext iXML axml cue  fact smpl inst plst JUNK junk PAD  FLLR cart afsp".split()
+)
+"""Names of chunks behind the samples, without spaces; they are no samples even where their own size is wrong."""
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
@@ -104,15 +108,24 @@ def _unnamed_bytes(file: IO[bytes], size: int, present: int, order: str) -> int:
       size, present: bytes of samples by the header, and to the end of the file.
     """
     end = file.tell() + present
-    place = file.tell() + size + size % 2
+    place = file.tell() + size
+    # A chunk of odd size has one more byte, which some programs forget.
+    file.seek(place)
+    place += size % 2 and file.read(4).strip() not in _KNOWN_CHUNKS
     while end - place > MOST_PADDING:
         file.seek(place)
         header = file.read(8)
         name = header[:4]
         if name.startswith(_TAGS):
             return 0
+        # Another WAV, as `cat a.wav b.wav` leaves it: every player ends before it.
+        if name == b"RIFF":
+            return end - place
         length = struct.unpack(order + "I", header[4:])[0]
-        if not (name.isascii() and name.decode().isprintable()) or place + 8 + length > end + 1:
+        is_name = name.isascii() and name.decode().isprintable()
+        if is_name and place + 8 + length > end + 1 and name.strip() in _KNOWN_CHUNKS:
+            return 0
+        if not is_name or place + 8 + length > end + 1:
             return end - place if name.strip(b"\0") or file.read(MOST_PADDING).strip(b"\0") else 0
         place += 8 + length + length % 2
     return 0
