@@ -83,15 +83,15 @@ def from_capitals(text: str) -> str:
     ('Dr. Jones lives on elm St.', 'on Jan. 5 it was -5°C, 20 MB')
     """
     text = text.lower()
-    for rule, written in _IN_CAPITALS:
-        text = rule.sub(lambda match, written=written: _recased(match, written), text)  # type: ignore[misc]
+    for rule, spelling in _IN_CAPITALS:
+        text = rule.sub(lambda match, spelling=spelling: _recased(match, spelling), text)  # type: ignore[misc]
     text = _NAMED.sub(lambda match: match[1] + match[2].upper(), text)
     return _UNIT_IN_CAPITALS.sub(lambda match: match[1] + _UNITS_OF[match[2]], text)
 
 
-def _recased(match: re.Match[str], written: dict[str, str]) -> str:
+def _recased(match: re.Match[str], spelling: dict[str, str]) -> str:
     word = match[match.lastindex or 0]
-    return match[0].replace(word, written[word], 1)
+    return match[0].replace(word, spelling[word], 1)
 
 
 _UNITS = {

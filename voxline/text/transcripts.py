@@ -93,6 +93,8 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
     if "'" in text:
         text = _LONE_QUOTES.sub(" ", _without_pairs(text))
     text = text.translate(rules)
+    if "'" in text:  # once more, beside what marks have become
+        text = _LONE_QUOTES.sub(" ", _without_pairs(text))
 
     # Lower case may decompose a letter, hence NFC a second time.
     return unicodedata.normalize("NFC", " ".join(text.split()))
