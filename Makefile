@@ -145,7 +145,7 @@ bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent (1
 	$(PY) -m benchmarks.parents weights $(WHISPER) || exit 1; \
 	if [ -n "$(FSDD)" ]; then $(MAKE) --no-print-directory leave-one-out PARENT=$(WHISPER) SEEDS="1 2 3" || status=1; \
 	else echo "bench-parents: FSDD=folder tunes it on five speakers, and tests it on the sixth"; fi; \
-	if [ -n "$(PROMPTS)" ]; then $(PY) -W ignore -m benchmarks.tuning "$(PROMPTS)" "$(TEXTS)" "$(LIBRISPEECH)" $(WHISPER) || status=1; \
+	if [ -n "$(PROMPTS)" ]; then $(PY) -W ignore -m benchmarks.tuning --folds $(or $(FOLDS),1) "$(PROMPTS)" "$(TEXTS)" "$(LIBRISPEECH)" $(WHISPER) || status=1; \
 	else echo "bench-parents: PROMPTS=folder TEXTS=file LIBRISPEECH=folder tunes it on a person (benchmarks/tuning.py)"; fi; \
 	exit $$status
 

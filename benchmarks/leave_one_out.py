@@ -199,7 +199,7 @@ def main(
         spent += [fold.cpu_seconds for fold in made]
         seconds = sum(fold.cpu_seconds for fold in made) / len(seeds)
         by_seed = ", ".join(f"{aggregate(_by_recording([fold])):.1%}" for fold in made)
-        _show(speaker, _with_interval(summed), by_seed, f"{seconds:.0f}", *([chosen[speaker]] if several else []))
+        _show(speaker, with_interval(summed), by_seed, f"{seconds:.0f}", *([chosen[speaker]] if several else []))
     mean = f"{sum(each) / len(each):.1%}"
     interval = Bootstrap().interval(together, [""] * len(together))
     highest = f"highest {max(each):.1%}, lowest {min(each):.1%}"
@@ -242,9 +242,9 @@ def compare_with_drafts(
         for name, trained in folds_of.items():
             summed = _by_recording(trained)
             together[name] += summed
-            cells.append(_with_interval(summed))
+            cells.append(with_interval(summed))
         _show(speaker, *cells, f"{len(texts):,} of {len(words):,}", f"{mistakes / len(texts):.1%}")
-    means = [_with_interval(summed) for summed in together.values()]
+    means = [with_interval(summed) for summed in together.values()]
     _show(f"all {len(speakers)}", *means, f"{drafted:,} of {recordings:,}", f"{wrong / drafted:.1%}")
 
 
@@ -283,7 +283,8 @@ def _by_recording(folds: Sequence[Fold]) -> list[SumAndWeight]:
     return list(sums.values())
 
 
-def _with_interval(values: Sequence[SumAndWeight]) -> str:
+def with_interval(values: Sequence[SumAndWeight]) -> str:
+    """An error rate, with its interval over recordings."""
     interval = Bootstrap().interval(values, [""] * len(values))
     return f"{aggregate(values):.1%} ({interval.low:.1%} to {interval.high:.1%})"
 

@@ -3,14 +3,16 @@
   python -W ignore -m benchmarks.tuning PROMPTS TEXTS LIBRISPEECH PARENT    (make bench-parents PROMPTS=… does it too)
 
 The recordings are the prompts of Debian's package asterisk-core-sounds-en-wav (CC BY-SA 3.0), of which TEXTS has a line
-`name: text` each. A fifth is never trained on. The configs are those that `voxline config init` writes. What is tuned
-writes as TEXTS does, with capitals and punctuation: errors are counted as written, and normalized: without case and
-punctuation, numbers in words. What the parent forgets shows on the recordings of LibriSpeech, whose transcripts have
-capitals alone. It resumes.
+`name: text` each. They are five folds: each is tested by a model that was trained on the other four, so that all
+prompts are measured, none by a model that heard it; a fold alone has too few words to tell a third from a half. The
+configs are those that `voxline config init` writes. What is tuned writes as TEXTS does, with capitals and punctuation:
+errors are counted as written, and normalized: without case and punctuation, numbers in words. What the parent forgets
+shows on the recordings of LibriSpeech, whose transcripts have capitals alone. It resumes.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -20,14 +22,16 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks.leave_one_out import cpu_seconds
+from benchmarks.leave_one_out import cpu_seconds, with_interval
 from benchmarks.table import Row, print_table
-from voxline.metrics.evaluation import PROBE, BeforeInfo, Evaluation
+from voxline.metrics.bootstrap import SumAndWeight, aggregate
+from voxline.metrics.evaluation import PROBE, Evaluation
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.single_step import run_step
 from voxline.store.files import write_text
+from voxline.store.hashing import hash_value
 
 LEFT_OUT = ("validate", "forecast", "push", "publish")
 """Steps of the graph that change no error rate."""
@@ -37,50 +41,55 @@ LOW_RANK = [
     "train.learning_rate=1e-3",
 ]
 """Low-rank updates of the parts that the config of Whisper tiny trains."""
+FOLDS = 5
 WAYS: dict[str, list[str]] = {"as the config says": [], "low-rank updates": LOW_RANK}
 
 
-def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Path) -> list[Row]:
-    """Error rates after tuning beside those before."""
-    corpus = write_corpus(prompts, texts, folder / "corpus")
-    config = write_config(propose_config(corpus, parent=str(parent)), folder / "tuned.yaml", replace=True)
+def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Path, count: int) -> list[Row]:
+    """Error rates after tuning beside those before, over the first folds."""
     probe = _convert(librispeech, folder)
-
     table = []
-    errors = []
+    as_written = []
     for number, (way, settings) in enumerate(WAYS.items()):
         start = cpu_seconds()
-        values = [*settings, f"evaluate.probe={probe}"]
-        evaluation = Evaluation.read(_run("evaluate", [config], values, folder / f"way-{number}"))
+        folds = []
+        for fold in range(count):
+            corpus = write_corpus(prompts, texts, folder / f"corpus-{fold}", fold)
+            file = folder / f"tuned-{fold}.yaml"
+            config = write_config(propose_config(corpus, parent=str(parent)), file, replace=True)
+            values = [*settings, f"evaluate.probe={probe}"]
+            folds.append(Evaluation.read(_run("evaluate", [config], values, folder / f"way-{number}-{fold}")))
+            after, before = _errors(folds, "wer_normalized", "test")
+            print(
+                f"{way}, {fold + 1} of {count} folds: {_rate(before):.1%} before, {_rate(after):.1%}", file=sys.stderr
+            )
         spent = cpu_seconds() - start
-        before = evaluation.info.before
-        if before is None or before.missing:
-            raise SystemExit(f"the parent was not measured: {before and before.missing}")
 
-        after, untouched = _errors(before, "wer", "test")
-        errors.append(after)
+        after, before = _errors(folds, "wer", "test")
+        as_written.append(after)
+        text, before_text = f"{with_interval(after)}, {spent:.0f} CPU s", f"{with_interval(before)} before"
         name = f"{way}: prompts never trained on, as written"
-        ours = f"{after:.1%}, {spent:.0f} CPU s"
-        table.append(Row.of(name, ours, f"{untouched:.1%} before", after / untouched, "<=", _bound(untouched)))
+        table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
 
-        after, untouched = _errors(before, "wer_normalized", "test")
+        after, before = _errors(folds, "wer_normalized", "test")
+        text, before_text = with_interval(after), f"{with_interval(before)} before"
         name = f"{way}: prompts never trained on, normalized"
-        before_text = f"{untouched:.1%} before"
-        table.append(Row.of(name, f"{after:.1%}", before_text, after / untouched, "<=", _bound(untouched)))
+        table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
 
-        after, untouched = _errors(before, "wer_normalized", PROBE)
+        after, before = _errors(folds, "wer_normalized", PROBE)
         name = f"{way}: LibriSpeech, difference"
-        table.append(Row.of(name, f"{after:.1%}", f"{untouched:.1%} before", after - untouched, "<=", 0.01))
+        difference = _rate(after) - _rate(before)
+        table.append(Row.of(name, f"{_rate(after):.1%}", f"{_rate(before):.1%} before", difference, "<=", 0.01))
 
-    difference = errors[1] - errors[0]
+    full, low_rank = map(_rate, as_written)
     name = "low-rank updates less as the config says, as written"
-    table.append(Row.of(name, f"{errors[1]:.1%}", f"{errors[0]:.1%}", difference, "<=", 0.005))
+    table.append(Row.of(name, f"{low_rank:.1%}", f"{full:.1%}", low_rank - full, "<=", 0.005))
     return table
 
 
 def rows_from_nothing(folder: Path) -> list[Row]:
-    """Error rates of a recognizer that starts from random weights, on the same split, without and with n-grams."""
-    corpus = folder / "corpus"
+    """Error rates of a recognizer that starts from random weights, on the first fold, without and with n-grams."""
+    corpus = folder / "corpus-0"
     config = write_config(propose_config(corpus), folder / "nothing.yaml", replace=True)
     table = []
     for name, values in {"greedy": [], "with a language model": ["language.kind=ngram"]}.items():
@@ -90,21 +99,26 @@ def rows_from_nothing(folder: Path) -> list[Row]:
     return table
 
 
-def _bound(untouched: float) -> float:
+def _bound(before: list[SumAndWeight]) -> float:
     """The highest share of the parent's errors that may be left: half of them, or 3% of the words."""
-    return round(max(0.5, 0.03 / untouched), 3)
+    return round(max(0.5, 0.03 / _rate(before)), 3)
 
 
-def _errors(before: BeforeInfo, name: str, part: str) -> tuple[float, float]:
-    """An error rate of the tuned model and of the parent."""
-    metric = before.parts[part].metrics[name]
-    if metric.value is None or metric.comparison is None or metric.comparison.champion_value is None:
-        raise SystemExit(f"nothing was measured of {part}")
-    return metric.value, metric.comparison.champion_value
+def _errors(folds: list[Evaluation], name: str, part: str) -> tuple[list[SumAndWeight], list[SumAndWeight]]:
+    """Errors and words of each utterance of a part, by the tuned model and by the parent."""
+    utterances = [utterance for evaluation in folds for utterance in evaluation.before_results(part)]
+    before = [utterance.champion[name] for utterance in utterances if utterance.champion]
+    if not utterances or len(before) < len(utterances):
+        raise SystemExit(f"the parent was not measured on {part}")
+    return [utterance.metrics[name] for utterance in utterances], before
 
 
-def write_corpus(prompts: Path, texts: Path, folder: Path) -> Path:
-    """The prompts that have a text, as LJSpeech's layout: metadata.csv and wavs."""
+def _rate(values: list[SumAndWeight]) -> float:
+    return aggregate(values) or 0.0
+
+
+def write_corpus(prompts: Path, texts: Path, folder: Path, fold: int) -> Path:
+    """The prompts that have a text, with a manifest that has a fold as its test split."""
     (folder / "wavs").mkdir(parents=True, exist_ok=True)
     lines = []
     for line in texts.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -116,8 +130,13 @@ def write_corpus(prompts: Path, texts: Path, folder: Path) -> Path:
             continue
         utterance = name.strip().removesuffix(".wav").replace("/", "_")
         shutil.copy(recording, folder / "wavs" / f"{utterance}.wav")
-        lines.append(f"{utterance}|{spoken}|{spoken}\n")
-    write_text(folder / "metadata.csv", "".join(lines))
+
+        # A tenth of what is trained on validates. The name decides, so that other prompts move none.
+        draw = int(hash_value(utterance), 16)
+        split = "test" if draw % FOLDS == fold else "dev" if draw // FOLDS % 10 == 0 else "train"
+        values = {"id": utterance, "audio_filepath": f"wavs/{utterance}.wav", "text": spoken, "split": split}
+        lines.append(json.dumps(values, ensure_ascii=False) + "\n")
+    write_text(folder / "manifest.jsonl", "".join(lines))
     return folder
 
 
@@ -150,9 +169,10 @@ if __name__ == "__main__":
     parser.add_argument("librispeech", type=Path, help="folder in LibriSpeech's layout")
     parser.add_argument("parent", type=Path, help="folder of a public model")
     parser.add_argument("--folder", type=Path, default=Path("runs/tuning"), help="keeps what was trained")
+    parser.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1), help="of five, how many")
     options = parser.parse_args()
     folder = options.folder.absolute()
-    table = rows(options.prompts, options.texts, options.librispeech, options.parent, folder)
+    table = rows(options.prompts, options.texts, options.librispeech, options.parent, folder, options.folds)
     # Those from nothing take a quarter of an hour more; a missed target shows with all rows.
     with contextlib.suppress(SystemExit):
         print_table(table)
