@@ -215,8 +215,9 @@ def test_texts_and_speakers_that_a_voice_cannot_learn_are_named(tmp_path: Path) 
     assert any("too few to learn their sound: " in line and "Ñ" in line for line in warnings)
     assert any("digits, which nothing spells out" in line for line in warnings)
     mixed = propose_config(noises(tmp_path / "mixed", ["good", "今天"]), language="en", pipeline="tts")
-    (warning,) = [line for line in mixed.findings if line.startswith("warning")]
-    assert "50.0% of the texts cannot be read and become rejects, such as '今天'" in warning
+    few, unread = [line for line in mixed.findings if line.startswith("warning")]
+    assert "2 utterances are too few for train, dev and test" in few
+    assert "50.0% of the texts cannot be read and become rejects, such as '今天'" in unread
     assert load_config(mixed.text).convert.max_reject_share == 0.5
 
 
