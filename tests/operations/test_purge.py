@@ -35,6 +35,7 @@ from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
 from voxline.store.hashing import hash_file
+from voxline.store.local import LocalStore
 from voxline.store.permanent_failures import FailureNote
 from voxline.store.step_cache import cached_step
 from voxline.training.batches import Batches
@@ -163,6 +164,27 @@ def test_a_record_whose_last_line_has_no_end_stays_readable(places: Folders) -> 
     (places.registry / PURGES_FILE).write_text('{"salt": "00ff", "speaker": "9f"}')
     purge_speaker(GONE, places.scope)
     assert (erased_speakers(places.registry) or [])[0] == ("00ff", "9f")
+
+
+def test_a_record_that_another_purge_adds_meanwhile_stays(places: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge in another store records in the same registry, between this one's reading and its writing."""
+    theirs = '{"salt": "00ff", "speaker": "9f"}\n'
+    read = LocalStore.read
+
+    def read_before_they_write(store: LocalStore, name: str) -> bytes:
+        data = read(store, name)
+        if name == PURGES_FILE and theirs.encode() not in data:
+            with open(store.folder / name, "a") as file:
+                file.write(theirs)
+        return data
+
+    (places.registry / PURGES_FILE).write_text('{"salt": "0a", "speaker": "9e"}\n')
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "read", read_before_they_write)
+        purge_speaker(GONE, places.scope)
+    purges = erased_speakers(places.registry) or []
+    assert purges[:2] == [("0a", "9e"), ("00ff", "9f")]
+    assert [known == salted_hash(GONE, salt) for salt, known in purges] == [False, False, True]
 
 
 def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Folders) -> None:

@@ -19,6 +19,7 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.data.shard_rewrite import RewrittenShard
 from voxline.data.shards import ShardInfo
+from voxline.errors import PreconditionError
 from voxline.feedback.captures import RECORD_SUFFIX, TASKS_JSON, erase_recordings, find_recordings, mark_erased
 from voxline.operations.purge import datasets, registry
 from voxline.operations.purge.footprint import (
@@ -44,8 +45,9 @@ from voxline.registry.erasures import PURGES_FILE, salted_hash
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.files import remove_unfinished, write_text
-from voxline.store.objects import open_store
+from voxline.store.files import remove_unfinished
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ABSENT
 from voxline.store.store_locks import UNFINISHED_PURGE, record_purge
 
 
@@ -268,11 +270,7 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
 
     line = json.dumps(footprint.record, ensure_ascii=False) + "\n"
     for file in _record_files(locations):
-        records = file.read_text(encoding="utf-8") if file.is_file() else ""
-        records += "\n" if records and not records.endswith("\n") else ""  # an editor may have taken it
-        if line not in records:  # else the purge was killed after this
-            write_text(file, records + line)
-            locations.workspace.upload(file)
+        _record(open_store(locations.workspace.uri_of(file.parent)), line)
         # Half-written records of killed processes hold the speaker's hash, too.
         for name in (UNFINISHED_PURGE, PURGES_FILE):
             remove_unfinished(file.parent, f".{name}*.part", older_than=0)
@@ -284,6 +282,21 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
 
     # Last: without the footprint the purge is complete.
     locations.workspace.remove(footprint.file(locations.store))
+
+
+def _record(store: ObjectStore, line: str) -> None:
+    """Adds a line to the record of purges, beside those that purges from other stores add to it meanwhile."""
+    while True:
+        info = store.stat(PURGES_FILE)
+        records = store.read(PURGES_FILE).decode() if info else ""
+        records += "\n" if records and not records.endswith("\n") else ""  # an editor may have taken it
+        if line in records:  # the purge was killed after this
+            return
+        try:
+            store.write(PURGES_FILE, (records + line).encode(), if_version=info.version if info else ABSENT)
+        except PreconditionError:
+            continue  # somebody else's line came between
+        return
 
 
 def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterator[str]:
