@@ -32,7 +32,6 @@ MOST_FILES = 200
 """Tables that are looked into."""
 MOST_COLUMNS = 12
 """Columns that a message names."""
-SIDECARS = (".txt", ".lab", ".trn")
 KALDI = ("wav.scp", "text")
 
 
@@ -234,21 +233,9 @@ def _librispeech(corpus: Corpus) -> Iterator[NearMiss]:
             yield NearMiss(4, "librispeech", f"{path} has its lines, and not its name: {accepted} is read")
 
 
-def _sidecars(corpus: Corpus) -> Iterator[NearMiss]:
-    texts = {path.with_suffix(""): path for path in corpus.find(*SIDECARS)}
-    beside = [(audio, texts[audio.with_suffix("")]) for audio in corpus.find_audio() if audio.with_suffix("") in texts]
-    if beside:
-        audio, text = beside[0]
-        detail = (
-            f"{len(beside):,} recordings have a text beside them, such as {audio} and {text}; it reads such pairs from "
-            "archives: pack all of them with `tar -cf train.tar *`, texts as .txt, and give the folder of the archive"
-        )
-        yield NearMiss(3, "webdataset", detail)
-
-
 CHECKS: tuple[Callable[[Corpus], Iterator[NearMiss]], ...] = (
     *(_common_voice, _kaldi, _lhotse, _manifest),
-    *(_csv, _ljspeech, _librispeech, _sidecars),
+    *(_csv, _ljspeech, _librispeech),
 )
 
 

@@ -280,3 +280,64 @@ def test_a_path_may_have_backslashes_or_lack_its_ending(
     out = ingest("csv")
     assert out.rejects == {}
     assert [utterance.text for utterance in out.utterances.values()] == ["good morning"]
+
+
+def test_a_text_beside_each_recording(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F13: the most usual layout of a private corpus."""
+    for name in ("1.wav", "2.flac", "3.WAV", "alone.wav"):
+        record(name)
+    for name, text in {"1.txt": "good\nday", "2.lab": "go on", "3.TXT": "stop", "4.txt": "no sound"}.items():
+        (corpus / name).write_text(text + "\n", encoding="utf-8")
+    (corpus / "README.txt").write_text("Recordings of ann.", encoding="utf-8")
+    out = ingest("text_files")
+    assert {id: utterance.text for id, utterance in out.utterances.items()} == {
+        "1": "good day",
+        "2": "go on",
+        "3": "stop",
+    }
+    assert out.rejects == {"alone.wav": "transcript_missing", "4.txt": "missing_file"}
+
+
+def test_the_two_trees_of_vctk(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F13."""
+    for name in ("p225/p225_001_mic1.flac", "p225/p225_001_mic2.flac", "p226/p226_001_mic1.flac", "p315/p315_1.flac"):
+        record(f"wav48_silence_trimmed/{name}")
+    for name, text in {"p225/p225_001.txt": "Please call Stella.", "p226/p226_001.txt": "Ask her."}.items():
+        (corpus / "txt" / name).parent.mkdir(parents=True)
+        (corpus / "txt" / name).write_text(text, encoding="utf-8")
+    (corpus / "speaker-info.txt").write_text("p225 23 F English", encoding="utf-8")
+    out = ingest("text_files")
+    stem = "wav48_silence_trimmed/p225/p225_001_mic"
+    assert {id: (utterance.speaker, utterance.text) for id, utterance in out.utterances.items()} == {
+        f"{stem}1": ("p225", "Please call Stella."),
+        f"{stem}2": ("p225", "Please call Stella."),
+        "wav48_silence_trimmed/p226/p226_001_mic1": ("p226", "Ask her."),
+    }
+    assert list(out.rejects.values()) == ["transcript_missing"]
+
+
+def test_libritts_and_timit_keep_their_texts_beside(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("train-clean-100/103/1241/103_1241_000000_000001.wav")
+    stem = corpus / "train-clean-100/103/1241/103_1241_000000_000001"
+    stem.with_name(stem.name + ".original.txt").write_text("Matthew waited, no. 2.", encoding="utf-8")
+    stem.with_name(stem.name + ".normalized.txt").write_text("Matthew waited, number two.", encoding="utf-8")
+    (utterance,) = ingest("text_files").utterances.values()
+    assert (utterance.speaker, utterance.text) == ("103", "Matthew waited, number two.")
+    assert (utterance.extra["raw"], utterance.extra["corpus_split"]) == ("Matthew waited, no. 2.", "train-clean-100")
+
+
+def test_the_samples_of_timit_are_no_words(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("TRAIN/DR1/FCJF0/SA1.WAV")
+    (corpus / "TRAIN/DR1/FCJF0/SA1.TXT").write_text("0 46797 She had your dark suit. \n", encoding="utf-8")
+    (utterance,) = ingest("text_files").utterances.values()
+    assert (utterance.speaker, utterance.text) == ("FCJF0", "She had your dark suit.")
+
+
+def test_a_recording_with_two_texts_is_a_reject(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("wav/a.wav")
+    for folder in ("txt", "notes"):
+        (corpus / folder).mkdir()
+        (corpus / folder / "a.txt").write_text("good day", encoding="utf-8")
+    record("b.wav")
+    (corpus / "b.txt").write_text("go", encoding="utf-8")
+    assert ingest("text_files").rejects == {"wav/a.wav": "bad_entry"}

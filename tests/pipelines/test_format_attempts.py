@@ -96,11 +96,6 @@ def write(folder: Path, files: dict[str, str]) -> Path:
             "1988/24833/1988-24833.trans.txt is read",
         ),
         (
-            {"1.wav": "", "1.txt": "good morning\n", "2.wav": "", "2.txt": "good night\n"},
-            "webdataset: 2 recordings have a text beside them, such as 1.wav and 1.txt; it reads such pairs "
-            "from archives",
-        ),
-        (
             {"supervisions.jsonl": '{"id": "a", "recording_id": "a", "text": "good"}\n', "a.wav": ""},
             "lhotse: supervisions.jsonl is there, and cuts are missing",
         ),
@@ -118,8 +113,7 @@ def test_the_closest_layout_is_named_with_what_it_lacks(tmp_path: Path, files: d
     assert "Mend that, or write a manifest.jsonl" in str(error.value)
 
 
-def test_a_pair_of_text_and_recording_is_read_from_the_archive_that_the_error_asks_for(tmp_path: Path) -> None:
-    """As the error says: `tar -cf train.tar *`."""
+def test_a_pair_of_text_and_recording_is_read_from_an_archive(tmp_path: Path) -> None:
     import tarfile
 
     folder = write(tmp_path / "c", {"1.wav": "", "1.txt": "good morning\n", "2.wav": "", "2.txt": "good night\n"})
@@ -130,6 +124,17 @@ def test_a_pair_of_text_and_recording_is_read_from_the_archive_that_the_error_as
     (tmp_path / "tars.tar").rename(tmp_path / "d" / "train.tar")
     look = look_at_corpus(tmp_path / "d")
     assert (look.format, sorted(look.texts)) == ("webdataset", ["good morning", "good night"])
+
+
+def test_a_text_beside_each_recording_is_a_layout(tmp_path: Path) -> None:
+    """Field case F13."""
+    files = {"1.wav": "", "1.txt": "good morning\n", "2.wav": "", "2.txt": "good night\n"}
+    look = look_at_corpus(write(tmp_path / "c", files | {"README.txt": "of ann"}))
+    assert (look.format, look.texts, look.rejects) == ("text_files", ["good morning", "good night"], [])
+    trees = {f"{tree}/p{speaker}/p{speaker}_001{ending}": "good day\n" for tree, ending in
+             (("wav48", "_mic1.wav"), ("txt", ".txt")) for speaker in (225, 226)}  # fmt: skip
+    look = look_at_corpus(write(tmp_path / "d", trees))
+    assert (look.format, look.speakers, len(look.entries)) == ("text_files", 2, 2)
 
 
 def test_lists_in_lists_are_no_manifest(tmp_path: Path) -> None:

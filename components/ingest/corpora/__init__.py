@@ -11,6 +11,7 @@ through it. Our own are the modules of this folder, registered in pyproject.toml
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ GROUP = "voxline.corpora"
 
 BUILT_IN = (
     *("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"),
-    *("common_voice", "lhotse", "huggingface", "webdataset", "nemo_tarred"),
+    *("common_voice", "lhotse", "huggingface", "webdataset", "nemo_tarred", "text_files"),
 )
 """Our own. The help lists these without a search through all installed packages, which takes a tenth of a second."""
 
@@ -40,11 +41,12 @@ def load_format(name: str) -> Callable[..., Any]:
       SettingsError: no package registers the name, several do, or the package cannot be imported.
     """
     points = [point for point in _entry_points() if point.name == name]
+    if not points and name in BUILT_IN:  # an installation that is older than its source
+        ours: Callable[..., Any] = importlib.import_module(f"{__name__}.{name}").entries
+        return ours
     if not points:
-        hint = "run `make setup` (or pip install) again: it is older than its source" if name in BUILT_IN else ""
         raise SettingsError(
-            f"corpus.format is {name!r}, which no installed package registers; "
-            + (hint or f"accepted: {', '.join(format_names())}")
+            f"corpus.format is {name!r}, which no installed package registers; accepted: {', '.join(format_names())}"
         )
     if len(points) > 1:
         raise SettingsError(

@@ -1,0 +1,168 @@
+"""A text beside each recording, as people keep their own recordings, and as VCTK, LibriTTS and TIMIT come.
+
+    1.wav, 1.txt                                                          side by side (or 1.lab)
+    wav48_silence_trimmed/p225/p225_001_mic1.flac, txt/p225/p225_001.txt  VCTK: two trees
+    train-clean-100/103/1241/103_1241_000000_000001.wav, .normalized.txt  LibriTTS; .original.txt is kept as `raw`
+
+A text in another tree has the path of its recording but for one folder. The speaker is the folder with whose name that
+of the recording begins, or else its folder; a folder train, dev or test is the split. Both microphones of VCTK are
+utterances: split it by speaker, so that one of a pair is not tested on what the other was trained on.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, normalized_name, recordings_by_name
+from voxline.errors import WorkError
+from voxline.progress import print_status
+from voxline.rejects import Reason, Reject
+
+ENDINGS = (".normalized.txt", ".txt", ".lab")
+"""Of a text; the first is preferred where a recording has several."""
+ORIGINAL = ".original.txt"
+SAMPLE = 200
+"""Texts by which samples in front of the words are seen."""
+MOST = 0.9
+"""Share of these that have them."""
+MOST_LINES = 3
+"""Of a .lab; more are a label of each sound, as speech synthesis has them."""
+
+_MICROPHONE = re.compile(r"_mic\d$")
+_SAMPLES = re.compile(r"\d+\s+\d+\s+(?=\S)")
+"""TIMIT: `0 46797 She had your dark suit`."""
+_SPLIT = re.compile(r"(train|dev|valid|test|eval)", re.IGNORECASE)
+_NO_SPEAKER = re.compile(r"(wavs?|audio|clips?|data|recordings?|txt|texts?|transcripts?|wav\d+.*|flac)", re.IGNORECASE)
+_NO_TEXT = re.compile(
+    r"(readme|licen[cs]e|copying|notes?|changelog|speakers?|.*[-_]info|index|metadata)", re.IGNORECASE
+)
+"""Names of files about a corpus."""
+
+Key = tuple[int, str]
+"""The place of the folder that is left out of a path, and the rest."""
+
+
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
+    """Yields every recording with its text, and rejects recordings and texts that are alone.
+
+    Raises:
+      WorkError: no recording has a text.
+    """
+    recordings = recordings_by_name(corpus)
+    texts = _texts(corpus)
+    in_trees = _in_trees(texts)
+    used = Counter[str]()
+    pairs: list[tuple[PurePosixPath, list[str]]] = []
+    for stem, audio in recordings.items():
+        names = _texts_of(stem, texts, in_trees)
+        used.update(names)
+        pairs.append((audio, names))
+    if not used:
+        raise WorkError(f"{corpus.root}: no text (*.txt, *.lab) has the name of a recording; check corpus.format")
+
+    drop_samples = _begin_with_samples(corpus, [texts[names[0]] for _, names in pairs if names][:SAMPLE])
+    for audio, names in pairs:
+        if not names:
+            yield Reject(str(audio), Reason.TRANSCRIPT_MISSING, f"{audio}: no text has its name")
+        elif len(names) > 1:
+            several = ", ".join(str(texts[name]) for name in names[:3])
+            yield Reject(str(audio), Reason.BAD_ENTRY, f"{audio}: {len(names)} texts have its name: {several}")
+        else:
+            yield _entry(corpus, audio, texts[names[0]], drop_samples)
+
+    # A text without a recording lies where others have one; notes about the corpus do not count.
+    folders = {texts[name].parent for name in used}
+    for name, path in texts.items():
+        if not used[name] and path.parent in folders and not _NO_TEXT.fullmatch(PurePosixPath(name).name):
+            yield Reject(str(path), Reason.MISSING_FILE, f"{path}: no recording has its name")
+
+
+def _texts(corpus: Corpus) -> dict[str, PurePosixPath]:
+    """The texts by path without ending."""
+    texts: dict[str, PurePosixPath] = {}
+    for ending in reversed(ENDINGS):
+        for path in corpus.find(ending):
+            if not path.name.lower().endswith((ORIGINAL, ".trans.txt")):
+                texts[normalized_name(path.parent / path.name[: -len(ending)])] = path
+    # `a.normalized.txt` ends in .txt too.
+    return {name: path for name, path in texts.items() if not name.lower().endswith(".normalized")}
+
+
+def _in_trees(texts: dict[str, PurePosixPath]) -> dict[Key, list[str]]:
+    """The texts by path without ending and without one of its folders."""
+    in_trees: dict[Key, list[str]] = {}
+    for name in texts:
+        for key in _without_a_folder(PurePosixPath(name)):
+            in_trees.setdefault(key, []).append(name)
+    return in_trees
+
+
+def _without_a_folder(stem: PurePosixPath) -> Iterator[Key]:
+    folders = stem.parts[:-1]
+    for place in range(len(folders)):
+        yield place, "/".join((*folders[:place], *folders[place + 1 :], stem.name))
+
+
+def _texts_of(stem: str, texts: dict[str, PurePosixPath], in_trees: dict[Key, list[str]]) -> list[str]:
+    """The texts of a recording: the one beside it, or else those whose path differs in one folder."""
+    without_microphone = _MICROPHONE.sub("", stem)
+    for name in dict.fromkeys((stem, without_microphone)):
+        if name in texts:
+            return [name]
+        if others := [other for key in _without_a_folder(PurePosixPath(name)) for other in in_trees.get(key, ())]:
+            return list(dict.fromkeys(others))
+    return []
+
+
+def _begin_with_samples(corpus: Corpus, sample: list[PurePosixPath]) -> bool:
+    """True if the texts begin with the first and the last sample, as in TIMIT; it is said then."""
+    texts = []
+    for path in sample:
+        try:
+            texts.append(corpus.read_text(str(path)))
+        except WorkError:
+            continue  # it becomes a reject
+    has = bool(texts) and sum(bool(_SAMPLES.match(text)) for text in texts) >= MOST * len(texts)
+    if has:
+        print_status(f"{corpus.root}: texts begin with two numbers, as TIMIT's do; they are left out")
+    return has
+
+
+def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_samples: bool) -> CorpusEntry | Reject:
+    source = str(path)
+    original = path.with_name(path.name[: -len(ENDINGS[0])] + ORIGINAL)
+    has_original = path.name.lower().endswith(ENDINGS[0]) and corpus.has(str(original))
+    try:
+        text = corpus.read_text(source)
+        extra = {"raw": " ".join(corpus.read_text(str(original)).split())} if has_original else {}
+    except WorkError as error:
+        return Reject(str(audio), Reason.BAD_ENTRY, str(error))
+    if path.suffix.lower() == ".lab" and len(text.split("\n")) > MOST_LINES:
+        return Reject(str(audio), Reason.BAD_ENTRY, f"{source}: times of sounds, as it seems; a transcript is accepted")
+    if drop_samples:
+        text = _SAMPLES.sub("", text, count=1)
+
+    # A sentence may be wrapped over several lines.
+    return CorpusEntry(
+        id=audio.with_suffix("").as_posix(),
+        audio=str(audio),
+        text=" ".join(text.split()),
+        speaker=_speaker(audio),
+        split=next((folder for folder in audio.parts[:-1] if _SPLIT.match(folder)), corpus.name),
+        source=source,
+        extra=extra,
+    )
+
+
+def _speaker(audio: PurePosixPath) -> str:
+    """The folder with whose name the recording's begins (103 of 103/1241/103_1241_000000.wav), or else its folder.
+
+    >>> _speaker(PurePosixPath("103/1241/103_1241_000000.wav")), _speaker(PurePosixPath("ann/1.wav"))
+    ('103', 'ann')
+    >>> _speaker(PurePosixPath("train/1.wav")), _speaker(PurePosixPath("wavs/1.wav"))
+    ('', '')
+    """
+    folders = [name for name in audio.parts[:-1] if not _SPLIT.match(name) and not _NO_SPEAKER.fullmatch(name)]
+    begins = [name for name in folders if re.match(rf"{re.escape(name)}[-_.]", audio.name)]
+    return begins[0] if begins else folders[-1] if folders else ""
