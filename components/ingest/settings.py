@@ -138,6 +138,11 @@ class CorpusSettings(Settings):
     text_key: str = pydantic.Field(
         "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
+    missing_texts: list[str] = pydantic.Field(
+        ["nan", "NaN", "None", "null", "NULL", "NA", "N/A", "n/a", "<NA>", "#N/A", "#VALUE!", "#REF!", "#NAME?"],
+        description="texts that stand for none, as pandas, R and spreadsheets write an empty cell, in these capitals; "
+        "such a transcript is a reject",
+    )
     corrections: str = pydantic.Field(
         "",
         description="file of corrected transcripts, which `voxline transcripts correct` writes; it may be a bucket URI",

@@ -15,11 +15,16 @@ from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
 from voxline.components.ingest.file_index import FileIndex
 from voxline.data.json_codec import encode_json
+from voxline.progress import print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.store.hashing import hash_bytes
 
 MAX_TEXT_CHARACTERS = 131_072
 """A longer text is not one utterance's transcript, but a table whose lines run into each other."""
+COUNTS_FROM_0 = ("kaldi", "lhotse")
+"""Formats that say how channels are counted."""
+MOST_CHANNELS = 8
+"""Of a recording whose channels may be counted from 1; a larger number is something else."""
 _PROBE_BATCH = 4_096
 """Recordings that are probed at a time."""
 
@@ -128,6 +133,23 @@ class StagingTable:
         ).fetchall()
         self._database.executemany("DELETE FROM utterances WHERE rowid = ?", ((row,) for row, *_ in removed))
         return [(raw_id, source, first) for _, raw_id, source, first in removed]
+
+    def count_channels_from_0(self) -> None:
+        """Counts channels from 0 where a table counts them from 1, and says so: none is 0, and one is 2 or more."""
+        rows = self._database.execute(
+            "SELECT DISTINCT json_extract(extra, '$.channel') FROM utterances"
+            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer'"
+        )
+        channels = sorted(channel for (channel,) in rows)
+        if channels == [1]:
+            print_status("ingest: all channels are 1, the second one; if 1 is meant to be the first, write 0 or left")
+        if len(channels) < 1 or channels[0] == 0 or not 1 < channels[-1] <= MOST_CHANNELS:
+            return
+        print_status(f"ingest: channels are counted from 1, as none is 0: they are {', '.join(map(str, channels))}")
+        self._database.execute(
+            "UPDATE utterances SET extra = json_set(extra, '$.channel', json_extract(extra, '$.channel') - 1)"
+            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer'"
+        )
 
     def tell_derived_ids_apart(self, derive_id: Callable[[str, float], str]) -> None:
         """Gives another id to each entry whose derived id stands for another recording or part before.
@@ -247,6 +269,8 @@ def resolve_entries(
                 table.add_reject(Reject(_raw_id(entry), error.reason, f"{entry.source}: {error.detail}"))
 
     table.add_entries(resolved())
+    if corpus.settings.format not in COUNTS_FROM_0:
+        table.count_channels_from_0()
     table.tell_derived_ids_apart(lambda path, offset: _normalize(_derive_id(corpus.default_id(path), offset)))
     for raw_id, source, first in table.remove_duplicates():
         table.add_reject(Reject(raw_id, Reason.DUPLICATE_ID, f"{source}: {first} has the same id"))
@@ -267,6 +291,13 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
     if len(text) > MAX_TEXT_CHARACTERS:
         detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {MAX_TEXT_CHARACTERS:,} are read"
         raise UnusableEntryError(Reason.BAD_ENTRY, detail)
+
+    if text.strip() in corpus.settings.missing_texts:
+        raise UnusableEntryError(
+            Reason.TRANSCRIPT_MISSING,
+            f"the text is {text.strip()!r}, as pandas and spreadsheets write an empty cell; if it is spoken, take it "
+            "out of corpus.missing_texts",
+        )
 
     try:
         # JSON in UTF-8 holds no half surrogate pair, no file name of odd bytes and no NaN.

@@ -1,5 +1,6 @@
 """Which column of a corpus' table holds which value of a manifest's line."""
 
+import re
 from collections.abc import Iterable
 
 from voxline.components.ingest.settings import ColumnNames
@@ -50,3 +51,30 @@ def end_column(names: Iterable[str], columns: dict[str, str]) -> str:
     if "offset" not in columns or "duration" in columns:
         return ""
     return next((name for name in names if name.lower() in ("end", "end_time")), "")
+
+
+SIDES = (("inbound", "outbound"), ("left", "right"), ("agent", "customer"), ("caller", "callee"), ("ch0", "ch1"))
+"""Names of the two sides of a call."""
+
+
+def describe_sides(names: Iterable[str]) -> str:
+    """Names the columns that hold the texts of both sides of a call in one row, and what to do; empty without them.
+
+    >>> describe_sides(["path", "transcript_inbound", "transcript_outbound"])[:72]
+    'transcript_inbound and transcript_outbound are the two sides of a call: '
+    >>> describe_sides(["path", "left_channel", "right_channel"])
+    ''
+    """
+    texts = "|".join(USUAL_COLUMNS["text"])
+    by_side: dict[str, str] = {}
+    for name in names:
+        words = re.sub(rf"({texts})s?", "", name.lower())
+        if words != name.lower() and (side := words.strip("_-. ")):
+            by_side[side] = name
+    for first, second in SIDES:
+        if first in by_side and second in by_side:
+            return (
+                f"{by_side[first]} and {by_side[second]} are the two sides of a call: give each a row of its own, with "
+                "the same recording, a column channel of 0 or 1, and one column of the text"
+            )
+    return ""

@@ -37,9 +37,13 @@ from voxline.text.settings import FrontendSettings
 SPLITS = ("train", "dev", "test")
 OWN = ("id", "text", "split", "speaker")
 """Columns with a meaning; all others are further keys of the rows."""
+RECORDINGS = ("audio_filepath", "audio", "audio_path", "wav_filename", "audio_file", "wav")
+"""Columns of a recording's path: such a table is a corpus. `path` and `file` may be those of a text."""
 
 
-def publish_texts(table: Path, root: Path | str, name: str, *, dev: float = 0.1, test: float = 0.1) -> PublishedVersion:
+def publish_texts(
+    table: Path, root: Path | str, name: str, *, dev: float = 0.1, test: float = 0.1, alphabet: str = ""
+) -> PublishedVersion:
     """Publishes the texts of a table, unless the latest version has them already.
 
     Args:
@@ -47,12 +51,21 @@ def publish_texts(table: Path, root: Path | str, name: str, *, dev: float = 0.1,
         and `split`. Where it has no splits, a hash of the text decides, so that equal texts are in one split.
       root: folder or bucket URI of published datasets.
       dev, test: shares of the texts, where the table has no splits.
+      alphabet: its name, or its characters, which decide what a letter is, as of the recognizer whose words the intents
+        are told of; empty: the characters of the texts.
 
     Raises:
-      WorkError: a line is no text with a split; nothing is published then.
+      SettingsError: it is no alphabet.
+      WorkError: a line is no text with a split, or names a recording; nothing is published then.
     """
     # By id, as each dataset's rows are.
-    rows = sorted(_rows(table, dev, test), key=lambda row: row["id"])
+    symbols = Alphabet.from_name(alphabet) if alphabet else None
+    rows = sorted(_rows(table, dev, test, symbols), key=lambda row: row["id"])
+    if symbols is None and any("ı" in row["text"] for row in rows):
+        # Turkish and Azeri: with the letters known, I is the capital of ı.
+        characters = {character for row in rows for character in row["text"]}
+        turkish = Alphabet("".join(sorted(characters - {"\u0307"} | {"i"})))
+        rows = sorted(_rows(table, dev, test, turkish), key=lambda row: row["id"])
     counts = Counter(row["split"] for row in rows)
     if lacking := [split for split in ("train", "test") if not counts[split]]:
         raise WorkError(f"{table}: no text for {' and '.join(lacking)}; add texts, or a column `split`")
@@ -71,7 +84,8 @@ def publish_texts(table: Path, root: Path | str, name: str, *, dev: float = 0.1,
             key=hash_value({"texts": rows_hash}),
             fingerprint=rows_hash,
             features=features,
-            alphabet=Alphabet("".join(sorted({character for row in rows for character in row["text"]} | {" ", "'"}))),
+            alphabet=symbols
+            or Alphabet("".join(sorted({character for row in rows for character in row["text"]} | {" ", "'"}))),
             mean=[0.0] * features.bins,
             deviation=[1.0] * features.bins,
             counts={split: counts[split] for split in SPLITS},
@@ -85,17 +99,25 @@ def publish_texts(table: Path, root: Path | str, name: str, *, dev: float = 0.1,
         return publish(folder, root, root, PublishSettings(dataset=name))
 
 
-def _rows(table: Path, dev: float, test: float) -> Iterator[dict[str, Any]]:
+def _rows(table: Path, dev: float, test: float, alphabet: Alphabet | None) -> Iterator[dict[str, Any]]:
     """The rows of a dataset, with all further columns."""
     frontend = FrontendSettings()
+    letters = alphabet.characters if alphabet else ""
     seen: dict[str, str] = {}
     again = Counter[str]()
     for where, line in _lines(table):
         text = line.get("text")
+        if recording := next((key for key in RECORDINGS if line.get(key)), ""):
+            raise WorkError(
+                f"{table}, {where}: {recording} names a recording, and only texts are published; publish recordings "
+                f"by voxline run refresh, or leave the column {recording} out"
+            )
         if not isinstance(text, str):
             raise WorkError(f"{table}, {where}: it has no text; columns of it: {', '.join(line)}")
         try:
-            symbols = apply_frontend(unicodedata.normalize("NFC", text), frontend).symbols
+            symbols = apply_frontend(unicodedata.normalize("NFC", text), frontend, letters).symbols
+            if alphabet and (unknown := alphabet.describe_unknown(symbols)):
+                raise UnsupportedText(unknown)
         except UnsupportedText as error:
             raise WorkError(f"{table}, {where}: {error}; correct the text, or remove the line") from None
         if not symbols:

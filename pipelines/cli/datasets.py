@@ -182,6 +182,9 @@ def publish_table(
     root: Datasets,
     dev: Annotated[float, typer.Option(min=0, max=0.5, help="Share of dev, if TABLE has no column split.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=0.5, help="Share of test, if TABLE has no column split.")] = 0.1,
+    alphabet: Annotated[
+        str, typer.Option(help="Letters of the recognizer (its convert.alphabet).  [default: those of the texts]")
+    ] = "",
 ) -> None:
     """Publish texts without recordings, to train intents on.
 
@@ -190,7 +193,7 @@ def publish_table(
     from voxline.components.publish.texts import publish_texts
 
     # The latest version, if it has these texts already.
-    version = publish_texts(table, root, name, dev=dev, test=test)
+    version = publish_texts(table, root, name, dev=dev, test=test, alphabet=alphabet)
     counts = ", ".join(f"{version.counts[split]:,} {split}" for split in ("train", "dev", "test"))
     typer.echo(f"{version.uri}: version {version.counts['version']} of {name}: {counts}")
 

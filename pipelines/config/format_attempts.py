@@ -16,7 +16,7 @@ from typing import NamedTuple
 from voxline.components.ingest.corpora import load_format
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, UnusableEntryError
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import USUAL_COLUMNS, map_columns
+from voxline.components.ingest.table_columns import USUAL_COLUMNS, describe_sides, map_columns
 from voxline.errors import VoxlineError
 from voxline.rejects import Reject
 
@@ -172,19 +172,18 @@ def _manifest(corpus: Corpus) -> Iterator[NearMiss]:
     for path in _few(corpus.find(".jsonl", ".json", ".txt", ".manifest")):
         _, line = next(corpus.read_lines(str(path)), (0, ""))
         # Only the first line: the others are as it is, or their rejects say more.
-        if path.suffix.lower() == ".json" and line.lstrip().startswith("["):
-            yield NearMiss(5, "manifest", f"{path} is a list in JSON; a mapping in each line is accepted")
-            continue
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):
             continue
+        values = values[0] if isinstance(values, list) and values else values
         if not isinstance(values, dict):
             continue
 
         # The same names of keys as the reader accepts.
         columns = map_columns(values, ColumnNames())
         if lacking := _lacking(columns):
+            lacking = describe_sides(values) or lacking
             keys = f"{path}:1 has the keys {', '.join(list(values)[:MOST_COLUMNS])}"
             yield NearMiss(5 if columns else 1, "manifest", f"{keys}, and {lacking}")
         elif path.suffix.lower() != ".jsonl":
@@ -211,6 +210,7 @@ def _csv(corpus: Corpus) -> Iterator[NearMiss]:
             detail = f"{path}: its first row is {', '.join(header)[:80]}; the names of the columns are needed above it"
             yield NearMiss(4, "csv", detail)
         else:
+            lacking = describe_sides(header) or lacking
             yield NearMiss(4 if columns else 1, "csv", f"{path}: {lacking}; {_columns(header)}")
 
 

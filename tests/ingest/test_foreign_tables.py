@@ -341,3 +341,107 @@ def test_a_recording_with_two_texts_is_a_reject(corpus: Path, record: Record, in
     record("b.wav")
     (corpus / "b.txt").write_text("go", encoding="utf-8")
     assert ingest("text_files").rejects == {"wav/a.wav": "bad_entry"}
+
+
+@pytest.mark.parametrize("text", ["nan", "None", "null", "NaN", "#N/A"])
+def test_what_stands_for_an_empty_cell_is_no_transcript(
+    text: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    """Field case U4."""
+    record("a.wav")
+    record("b.wav")
+    write_table(corpus, ["path,sentence", f"a.wav,{text}", "b.wav,none of them"], "t.csv")
+    out = ingest("csv")
+    assert (out.ids, out.rejects) == (["b.wav"], {"a.wav": "transcript_missing"})
+    assert f"the text is {text!r}, as pandas" in out.details["a.wav"]
+    assert "take it out of corpus.missing_texts" in out.details["a.wav"]
+    assert ingest("csv", missing_texts=[]).utterances["a.wav"].text == text
+
+
+@pytest.mark.parametrize("layout", ["[{0},{1}]", "[\n{0},\n{1}\n]\n", "[{0},\n{1}]", "\ufeff[{0}, {1}]"])
+def test_a_manifest_may_be_one_list(layout: str, corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F18."""
+    elements = []
+    for number, text in enumerate(("good day", "go on")):
+        record(f"{number}.wav")
+        elements.append(json.dumps({"audio_filepath": f"{number}.wav", "text": text}, indent=1))
+    (corpus / "manifest.json").write_text(layout.format(*elements), encoding="utf-8")
+    out = ingest("manifest")
+    assert [utterance.text for utterance in out.utterances.values()] == ["good day", "go on"]
+    (corpus / "manifest.json").write_text(layout.format(elements[0], "7"), encoding="utf-8")
+    out = ingest("manifest")
+    assert out.details["manifest.json, element 2"].endswith("a mapping is accepted, not int")
+
+
+def test_a_list_that_is_cut_is_refused_by_name(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    (corpus / "manifest.json").write_text('[{"audio_filepath": "a.wav", "text": "go"},\n', encoding="utf-8")
+    with pytest.raises(WorkError, match=r"manifest\.json: it begins as a list in JSON does.*jq -c"):
+        ingest("manifest")
+
+
+@pytest.mark.parametrize("first", ["sep=;\n", '"sep=;"\n', "\n", "\n\n;;\n", "sep=;\n\n"])
+def test_lines_before_a_header_are_no_header(first: str, corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F18, as Excel and people write them."""
+    record("a.wav")
+    (corpus / "t.csv").write_text(f"{first}path;sentence\na.wav;good day, all\n", encoding="utf-8")
+    assert [utterance.text for utterance in ingest("csv").utterances.values()] == ["good day, all"]
+    (corpus / "t.csv").unlink()
+    (corpus / "t.tsv").write_text("\n\t\npath\tsentence\na.wav\tgood day\n", encoding="utf-8")
+    assert [utterance.text for utterance in ingest("csv").utterances.values()] == ["good day"]
+
+
+def test_channels_that_are_counted_from_1_are_those_of_a_call(
+    corpus: Path, ingest: Ingest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Field case F2: a table whose channels are 1 and 2."""
+    write_call(corpus / "call.wav")
+    write_table(corpus, ["path,channel,sentence", f"call.wav,1,{SIDES[0]}", f"call.wav,2,{SIDES[1]}"], "calls.csv")
+    out = ingest("csv")
+    assert "channels are counted from 1, as none is 0: they are 1, 2" in capsys.readouterr().out
+    assert {utterance.text: utterance.extra["channel"] for utterance in out.utterances.values()} == {
+        SIDES[0]: 0,
+        SIDES[1]: 1,
+    }
+    assert sorted(pitches(out, tmp_path / "store").values()) == [300, 1_000]
+
+    # With a 0 they are counted from 0, and one alone is the second.
+    write_table(corpus, ["path,channel,sentence", f"call.wav,0,{SIDES[0]}", f"call.wav,2,{SIDES[1]}"], "calls.csv")
+    assert [utterance.extra["channel"] for utterance in ingest("csv").utterances.values()] == [0, 2]
+    write_table(corpus, ["path,channel,sentence", f"call.wav,1,{SIDES[1]}"], "calls.csv")
+    assert [utterance.extra["channel"] for utterance in ingest("csv").utterances.values()] == [1]
+    assert "all channels are 1, the second one" in capsys.readouterr().out
+
+
+def test_the_channel_of_a_cut_is_the_utterance(corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    """Field case F2, as Lhotse has it."""
+    write_call(corpus / "call.wav")
+    source = {"type": "file", "channels": [0, 1], "source": "call.wav"}
+    recording = {"id": "r", "sources": [source], "sampling_rate": RATE, "num_samples": RATE, "duration": 1.0}
+    lines = []
+    for channel, text in enumerate(SIDES):
+        timed = {"start": 0.0, "duration": 1.0, "channel": channel}
+        spoken = {"id": "AB"[channel], "recording_id": "r", "text": text, **timed}
+        lines.append(
+            {"id": f"c{channel}", **timed, "type": "MonoCut", "supervisions": [spoken], "recording": recording}
+        )
+    lines.append(lines[1] | {"id": "c2", "channel": 2})
+    other = [{**lines[1]["supervisions"][0], "id": "C", "channel": 0}]
+    lines.append(lines[1] | {"id": "c3", "supervisions": other})
+    write_table(corpus, list(map(json.dumps, lines)), "cuts.jsonl")
+    out = ingest("lhotse")
+    assert pitches(out, tmp_path / "store") == {"A": 300, "B": 1_000}
+    assert out.rejects == {"c2": "bad_entry", "C": "bad_entry"}
+    assert "the supervision is of channel 0, its cut of 1" in out.details["C"]
+
+
+def test_two_sides_in_one_row_are_named(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F2: one row for both sides."""
+    record("a.wav")
+    write_table(corpus, ["path,text_left,text_right", "a.wav,good day,go on"], "t.csv")
+    with pytest.raises(WorkError, match="text_left and text_right are the two sides of a call: give each a row"):
+        ingest("csv")
+    (corpus / "t.csv").unlink()
+    lines = [{"audio_filepath": "a.wav", "text_left": "a", "text_right": "b"}, {"audio_filepath": "a.wav", "text": "a"}]
+    write_table(corpus, list(map(json.dumps, lines)), "m.jsonl")
+    assert "text_left and text_right are the two sides of a call" in ingest("manifest").details["m.jsonl:1"]

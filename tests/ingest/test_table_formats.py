@@ -167,6 +167,8 @@ def test_every_format_rejects_a_folder_that_links_out_of_the_corpus(
             tar.add(corpus / "text", "a.txt")
         write_lines(corpus / "a_manifest.json", {"audio_filepath": "a.wav", "text": "x", "shard_id": 0})
         (corpus / "train.jsonl").unlink()
+    elif format == "text_files":
+        write(corpus / "wavs/7_ann_0.txt", "seven\n")
     (tmp_path / "elsewhere").mkdir()
     (corpus / "more").symlink_to(tmp_path / "elsewhere")
     out = ingest(format)

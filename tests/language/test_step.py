@@ -18,6 +18,7 @@ from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import _make_ngrams, _read_splits
 from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
+from voxline.data.language_text import LanguageText
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
@@ -29,6 +30,7 @@ from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.kfp_graph import load_pipeline
 from voxline.pipelines.local.plan import _changed_settings
 from voxline.store.step_cache import StepOutput
+from voxline.text.settings import LanguageTextSettings
 
 SETTINGS = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=32)
 SPLITS = {
@@ -191,6 +193,18 @@ def test_a_sentence_of_test_is_found_within_a_line(tmp_path: Path, sentence: str
             _make_ngrams(splits, tmp_path / "store", settings)
     else:
         assert _make_ngrams(splits, tmp_path / "store", settings).counts["sentences"] == 2
+
+
+def test_the_alphabet_decides_what_is_a_letter_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("IŞIK, İyi!\n", encoding="utf-8")
+    turkish = {"text": [str(tmp_path / "text.txt")], "alphabet": " abcçdefgğhıijklmnoöprsştuüvyz"}
+    assert list(LanguageText(LanguageTextSettings.of(turkish), set()).lines()) == [["ışık", "iyi"]]
+    config = load_config(
+        {"name": "x"}, ["convert.alphabet= abcçı", "language.kind=ngram", "corpus.uri=x"], pipeline="asr"
+    )
+    language_settings = config.section("language")
+    assert isinstance(language_settings, LanguageSettings)
+    assert language_settings.alphabet == " abcçı"
 
 
 def test_text_that_cannot_be_read_is_named(

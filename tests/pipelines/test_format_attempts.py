@@ -69,8 +69,12 @@ def write(folder: Path, files: dict[str, str]) -> Path:
             "manifest: train.json has its lines, and not its name: *.jsonl and *manifest*.json are read",
         ),
         (
-            {"manifest.json": '[{"audio_filepath": "a.wav", "text": "good"}]', "a.wav": ""},
-            "manifest: manifest.json is a list in JSON; a mapping in each line is accepted",
+            {"train.json": '[{"audio_filepath": "a.wav", "text": "good"}]', "a.wav": ""},
+            "manifest: train.json has its lines, and not its name: *.jsonl and *manifest*.json are read",
+        ),
+        (
+            {"train.csv": "path,inbound_transcript,outbound_transcript\na.wav,good,day\n", "a.wav": ""},
+            "csv: CORPUS/train.csv: inbound_transcript and outbound_transcript are the two sides of a call: give each",
         ),
         (
             {"train.csv": "file,words\na.wav,good\n", "a.wav": ""},
@@ -139,7 +143,7 @@ def test_a_text_beside_each_recording_is_a_layout(tmp_path: Path) -> None:
 
 def test_lists_in_lists_are_no_manifest(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c", {"manifest.jsonl": "[" * 100_000 + "\n", "a.wav": ""})
-    with pytest.raises(SettingsError, match=r"The closest is manifest: .* manifest\.jsonl:1"):
+    with pytest.raises(SettingsError, match=r"The closest is manifest: .*manifest\.jsonl: it begins as a list"):
         look_at_corpus(corpus)
 
 

@@ -75,6 +75,25 @@ def test_a_table_is_a_version_whose_texts_keep_ids_and_splits(tmp_path: Path) ->
     )
 
 
+def test_a_table_of_recordings_is_no_table_of_texts(tmp_path: Path) -> None:
+    table = tmp_path / "manifest.jsonl"
+    table.write_text(json.dumps({"audio_filepath": "a.wav", "text": "stop", "intent": "x"}) + "\n", encoding="utf-8")
+    with pytest.raises(WorkError, match="line 1: audio_filepath names a recording, and only texts are published"):
+        publish_texts(table, tmp_path / "datasets", "commands")
+
+
+@pytest.mark.parametrize("alphabet", ["", " abcçdefgğhıijklmnoöprsştuüvyz"])
+def test_capitals_of_texts_are_those_of_their_alphabet(alphabet: str, tmp_path: Path) -> None:
+    lines = [("IŞIK aç", "on", "train"), ("ışık iyi", "on", "train"), ("İyi", "off", "test")]
+    table = write_table(tmp_path / "commands.csv", lines, "text,intent,split")
+    publish_texts(table, tmp_path / "datasets", "commands", alphabet=alphabet)
+    assert sorted(row.text for row in rows(tmp_path / "datasets", 1).values()) == ["iyi", "ışık aç", "ışık iyi"]
+    if alphabet:
+        write_table(table, [*lines, ("naïve", "on", "train")], "text,intent,split")
+        with pytest.raises(WorkError, match=r"line 5: 'ï' .* in 'naïve' is not in the alphabet"):
+            publish_texts(table, tmp_path / "datasets", "commands", alphabet=alphabet)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

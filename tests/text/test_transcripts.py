@@ -84,6 +84,8 @@ def test_any_text_is_normalized_once(text: str) -> None:
         ("close the <noise> door", "close the door"),
         ("close {Breath} the [throat-clearing] door", "close the door"),
         ("the [old] door (again)", "the old door again"),  # brackets of prose
+        ("press the button (click) and hold", "press the button click and hold"),
+        ("(music) hello (cough) there. (Beep) bye (music)", "hello there bye"),
         ("she said 'wait' and 'tis 'cause he's my friends' dog", "she said wait and 'tis 'cause he's my friends' dog"),
         ("'Wait,' she said. ''Go!''", "wait she said go"),
         ("rock 'n' roll, the ’90s", "rock 'n' roll the '90s"),
@@ -129,6 +131,8 @@ def test_a_noise_may_be_a_symbol_of_its_own() -> None:
     how = FrontendSettings(tag_symbol="#", tags=["noise", "bark"])
     letters = Alphabet.from_name(LATIN + "'#").characters
     assert apply_frontend("Close [noise] the (bark) door (cough)", how, letters).symbols == "close # the # door cough"
+    listed = FrontendSettings(tags=["click"])
+    assert apply_frontend("press the button (click) and hold", listed).symbols == "press the button and hold"
 
 
 @pytest.mark.parametrize("kind", ["transcript", "english_transcript", "mandarin_transcript"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.store.objects import open_store
 from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, open_regular
-from voxline.text.alphabet import UnsupportedText, split_words
+from voxline.text.alphabet import Alphabet, UnsupportedText, split_words
 from voxline.text.settings import LanguageTextSettings
 
 NAMED = 3
@@ -82,6 +82,7 @@ class LanguageText:
     def __init__(self, settings: LanguageTextSettings, held_out: set[Words]) -> None:
         self.files = [local_file("language.text", uri, _LINES) for uri in settings.text]
         self._settings = settings
+        self._letters = Alphabet.from_name(settings.alphabet).characters if settings.alphabet else ""
 
         # Short sentences such as "yes" occur in any text; to drop them would drop good lines.
         self._held_out = {words for words in held_out if len(words) >= settings.held_out_words}
@@ -105,7 +106,8 @@ class LanguageText:
                     continue
                 # What the acoustic model cannot write, the language model must not learn.
                 try:
-                    words = split_words(apply_frontend(line.strip(), self._settings.frontend).symbols)
+                    symbols = apply_frontend(line.strip(), self._settings.frontend, self._letters).symbols
+                    words = split_words(symbols)
                 except UnsupportedText:
                     self.unreadable += 1
                     continue

@@ -33,7 +33,8 @@ class FrontendSettings(Settings):
     tags: list[str] = pydantic.Field(
         list(NOISES),
         description="for ASR: what in brackets, such as [noise], <laughter> or (cough), is a sound and no word; it is "
-        "removed. Other brackets lose their marks, and a tag of speech that nobody understood stays for its reject",
+        "removed. By this default (click) and such within a sentence are words. Other brackets lose their marks, and a "
+        "tag of speech that nobody understood stays for its reject",
     )
     tag_symbol: str = pydantic.Field(
         "", max_length=1, description="transcript: a symbol of the alphabet that stands for each of `tags`; empty: none"
@@ -84,6 +85,10 @@ class LanguageTextSettings(Settings):
     )
     frontend: FrontendSettings = pydantic.Field(
         default_factory=FrontendSettings, description="how a line of text becomes a transcript"
+    )
+    alphabet: str = pydantic.Field(
+        "",
+        description="an alphabet's name, or its characters, which decide what a letter of the text is; empty: any",
     )
     held_out: Literal["refuse", "drop", "keep"] = pydantic.Field(
         "refuse",

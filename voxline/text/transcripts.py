@@ -19,6 +19,8 @@ NOISES = (
     "lipsmack", "crosstalk", "cross talk", "nsn", "spn", "vocalized noise", "hum",
 )  # fmt: skip
 """Sounds that transcripts name in brackets, in small letters; among them those of Switchboard and Kaldi."""
+_ALSO_WORDS = ("static", "music", "silence", "pause", "beep", "tone", "click", "laugh", "breath", "smack", "hum")
+"""Of these, those that are words of a sentence too: "press the button (click) and wait"."""
 _NOT_UNDERSTOOD = "unk|unknown|inaudible|unintelligible|indistinct|unclear|incomprehensible"
 _TAG = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
@@ -103,7 +105,8 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
 def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     """Replaces sounds in brackets, and keeps the brackets of speech that nobody understood.
 
-    Such speech has words that the text lacks: their brackets, which become a reject, tell of it.
+    Such speech has words that the text lacks: their brackets, which become a reject, tell of it. In round brackets
+    within a sentence a word of `_ALSO_WORDS` is one, unless `tags` are a list of one's own.
 
     Args:
       tags: in small letters, with spaces where a text may have hyphens or underscores too.
@@ -115,8 +118,15 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     if not any(bracket in text for bracket in "[<({（【"):
         return text
 
+    is_usual = tuple(tags) == NOISES
+
     def replace(tag: re.Match[str]) -> str:
         name = re.sub(r"[\s_-]+", " ", tag[0][1:-1].strip(" /*.").lower())
+        if is_usual and name in _ALSO_WORDS and tag[0][0] in "(（":
+            before = text[: tag.start()].rstrip()[-1:]
+            after = text[tag.end() :].lstrip()[:1]
+            if (before.isalnum() or before == ",") and after.isalnum():
+                return tag[0]
         return f" {symbol} " if name in tags else tag[0]
 
     return _TAG.sub(replace, text)

@@ -8,12 +8,14 @@ quote; a TSV is not quoted.
 """
 
 import csv
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
-from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
+from voxline.components.ingest.table_columns import USUAL_COLUMNS, describe_sides, end_column, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -25,6 +27,8 @@ SEPARATORS = (",", ";", "\t", "|")
 """Of a table whose name ends in .csv; spreadsheets write semicolons where a comma begins a fraction."""
 MAX_SIZE_DIGITS = 18
 """Python refuses to parse numbers of thousands of digits."""
+
+_STATED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t]*', re.IGNORECASE)
 
 # The reader's own limit on a field (131,072 characters) would end the whole table; staging.py rejects such a text.
 csv.field_size_limit(2**31 - 1)
@@ -53,12 +57,24 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 
 
 def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
-    """The rows of a table, the header first."""
+    """The rows of a table, the header first, without blank lines before it and without Excel's `sep=;`."""
     if path.suffix.lower() == ".tsv":
         # csv.reader would end the table at a carriage return within a line.
-        return (line.rstrip("\r\n").split("\t") for line in corpus.iter_text(str(path), newline="\n"))
-    header = next(corpus.iter_text(str(path), newline=""), "")
-    return csv.reader(corpus.iter_text(str(path), newline=""), delimiter=_separator(header, corpus), strict=True)
+        header, lines, _ = _at_header(corpus.iter_text(str(path), newline="\n"))
+        return (line.rstrip("\r\n").split("\t") for line in lines)
+    header, lines, separator = _at_header(corpus.iter_text(str(path), newline=""))
+    return csv.reader(lines, delimiter=separator or _separator(header, corpus), strict=True)
+
+
+def _at_header(lines: Iterator[str]) -> tuple[str, Iterator[str], str]:
+    """The header, the lines from it on, and the separator that a line before it names; empty where none does."""
+    separator = ""
+    for line in lines:
+        if stated := _STATED_SEPARATOR.fullmatch(line.strip("\r\n")):
+            separator = stated[1]
+        elif line.strip(" ,;\t|\r\n"):
+            return line, itertools.chain([line], lines), separator
+    return "", iter(()), separator
 
 
 def _separator(header: str, corpus: Corpus) -> str:
@@ -95,7 +111,8 @@ def table_entries(
       is_whole: durations are only kept in a table without offsets: each recording is an utterance.
 
     Raises:
-      WorkError: a quotation mark is never closed, or two columns have the name of one that is used.
+      WorkError: a quotation mark is never closed, two columns have the name of one that is used, or two hold the sides
+        of a call.
     """
     rows = read_table(corpus, path)
     try:
@@ -105,6 +122,8 @@ def table_entries(
         return None
     columns = map_columns(header, corpus.settings.columns)
     if not {"audio_filepath", "text"} <= columns.keys():
+        if sides := describe_sides(header):
+            raise WorkError(f"{corpus.root / path}: {sides}")
         print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
         return None
     if repeated := {name for name in columns.values() if header.count(name) > 1}:

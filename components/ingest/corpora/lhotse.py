@@ -3,13 +3,15 @@
 https://lhotse.readthedocs.io/en/latest/cuts.html. Every `*cuts*.jsonl(.gz)` below the root is read, or every
 `*.jsonl(.gz)` where none is called so. Each supervision of a MonoCut is an utterance. The split is what follows `cuts_`
 in the name of the file (`librispeech_cuts_train-clean-100.jsonl.gz`), or else its name. Cuts that mix or pad others,
-and recordings that are commands, URLs, of several channels or changed in speed or sound, are rejected.
+and recordings that are commands, URLs or changed in speed or sound, are rejected. Of a recording of several channels,
+that of the cut is the utterance.
 """
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import UTTERANCE_KEYS
@@ -87,8 +89,8 @@ def _fault(cut: dict[str, Any]) -> str:
             "save the changed audio (CutSet.save_audios)"
         )
 
-    if cut["channel"] != 0 or len(sources[0]["channels"]) != 1:
-        return f"channel {cut['channel']} of {len(sources[0]['channels'])}; recordings of one channel are accepted"
+    if cut["channel"] not in sources[0]["channels"]:
+        return f"channel {cut['channel']!r}, and the recording has {sources[0]['channels']!r}"
     if not all(is_seconds(value) for value in (cut["start"], cut["duration"])):
         return f"start {cut['start']!r}, duration {cut['duration']!r}; seconds from 0 on are accepted"
     return ""
@@ -109,9 +111,15 @@ def _supervision(
 
     recording = cut["recording"]
     audio = recording["sources"][0]["source"]
+    channels = recording["sources"][0]["channels"]
+    if (channel := supervision.get("channel", cut["channel"])) != cut["channel"]:
+        detail = f"{source}: the supervision is of channel {channel!r}, its cut of {cut['channel']!r}"
+        return Reject(id, Reason.BAD_ENTRY, detail)
     extra = {key: supervision[key] for key in ("language", "gender") if supervision.get(key)}
     for custom in (cut.get("custom"), supervision.get("custom")):
         extra |= custom or {}
+    if len(channels) > 1:
+        extra[CHANNEL_KEY] = channels.index(channel)
 
     # A supervision is relative to the cut, and the cut to the recording. One as long as the recording needs no
     # duration, so that its end is that of the file.

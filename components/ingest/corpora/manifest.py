@@ -1,9 +1,10 @@
 """JSON lines as NVIDIA NeMo reads and writes them, an utterance a line: a manifest.
 
 https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Voxline's
-own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read, gzipped or not; the name
-of the file is the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`. Other names of keys, such
-as `transcript` or `speaker_id`, are understood where the usual ones are absent (`USUAL_COLUMNS`).
+own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read, gzipped or not, also
+where it is one list of all utterances; the name of the file is the split (`train.jsonl`, `test_manifest.json`) unless
+the line has a `split`. Other names of keys, such as `transcript` or `speaker_id`, are understood where the usual ones
+are absent (`USUAL_COLUMNS`).
 """
 
 import json
@@ -13,13 +14,15 @@ from typing import Any
 
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
+from voxline.components.ingest.table_columns import USUAL_COLUMNS, describe_sides, end_column, map_columns
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
 EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+MAX_LIST_CHARACTERS = 200_000_000
+"""Of a file that is one list, which is read as a whole."""
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
@@ -39,8 +42,43 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         name = str(path)
         folder = path.parent.as_posix()
         split = path.name.partition(".json")[0]
+        _, first = next(corpus.read_lines(name), (0, ""))
+        if first.lstrip().startswith("["):
+            for place, values in enumerate(_read_list(corpus, name), 1):
+                source = f"{name}, element {place}"
+                yield read_line.checked(values, source, folder, split)
+            continue
         for number, line in corpus.read_lines(name):
             yield read_line(line, f"{name}:{number}", folder, split)
+
+
+def _read_list(corpus: Corpus, name: str) -> list[Any]:
+    """The elements of a file that is one list in JSON.
+
+    Raises:
+      WorkError: it is too large to be read as a whole, or no such list.
+    """
+    lines = []
+    characters = 0
+    for line in corpus.iter_text(name, newline="\n"):
+        characters += len(line)
+        if characters > MAX_LIST_CHARACTERS:
+            break
+        lines.append(line)
+    if characters > MAX_LIST_CHARACTERS:
+        fault = f"more than the {MAX_LIST_CHARACTERS:,} characters that are read"
+    else:
+        try:
+            values = _parse("".join(lines))
+            if isinstance(values, list):
+                return values
+            fault = "no list"
+        except (ValueError, RecursionError) as error:
+            fault = str(error)
+    raise WorkError(
+        f"{corpus.root / name}: it begins as a list in JSON does, and cannot be read as one ({fault}); write one "
+        "utterance a line, as in: jq -c '.[]' OLD > NEW"
+    )
 
 
 def _is_manifest(path: PurePosixPath) -> bool:
@@ -74,6 +112,10 @@ class LineReader:
             values = _parse(line)
         except (ValueError, RecursionError) as error:
             return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
+        return self.checked(values, source, folder, file_split)
+
+    def checked(self, values: Any, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
+        """The entry of a value; a reject where it is no mapping."""
         if not isinstance(values, dict):
             return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, not {type(values).__name__}")
         return self.entry(values, source, folder, file_split)
@@ -140,7 +182,8 @@ class LineReader:
         id = values.get("id")
         named = str(id) if id not in (None, "") else source
         if values.get("text") is None:
-            return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: {self._missing('text')}")
+            sides = describe_sides(values)
+            return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: {sides or self._missing('text')}")
         if values.get("audio_filepath") is None:
             return Reject(named, Reason.BAD_ENTRY, f"{source}: {self._missing('audio_filepath')}")
 

@@ -91,7 +91,10 @@ class AsrFamily(Family):
             derived["validate.gate_margin.margin"] = (config.push.max_regression["wer"], "push.max_regression.wer")
             derived["validate.gate_margin.confidence"] = (config.push.confidence, "push.confidence")
         if config.language.kind != "none" and config.language.text:
-            text = config.language.text_settings().plain() | {"frontend": config.convert.frontend.plain()}
+            text = config.language.text_settings().plain() | {
+                "frontend": config.convert.frontend.plain(),
+                "alphabet": config.convert.alphabet,
+            }
             derived["train.language_text"] = (text, "language")
         return derived
 

@@ -158,7 +158,7 @@ class IntentClassifier:
 
     def _normalize(self, text: str) -> str:
         try:
-            return apply_frontend(text, self._frontend).symbols
+            return apply_frontend(text, self._frontend, "".join(self.info.alphabet)).symbols
         except EmptyText:
             return ""
         except UnsupportedText as unreadable:
