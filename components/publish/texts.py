@@ -51,8 +51,8 @@ def publish_texts(
         and `split`. Where it has no splits, a hash of the text decides, so that equal texts are in one split.
       root: folder or bucket URI of published datasets.
       dev, test: shares of the texts, where the table has no splits.
-      alphabet: its name, or its characters, which decide what a letter is, as of the recognizer whose words the intents
-        are told of; empty: the characters of the texts.
+      alphabet: its name, or its characters, which decide what a letter is: that of the recognizer whose words are
+        classified; empty: the characters of the texts.
 
     Raises:
       SettingsError: it is no alphabet.

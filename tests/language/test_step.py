@@ -200,11 +200,11 @@ def test_the_alphabet_decides_what_is_a_letter_of_the_text(tmp_path: Path) -> No
     turkish = {"text": [str(tmp_path / "text.txt")], "alphabet": " abcçdefgğhıijklmnoöprsştuüvyz"}
     assert list(LanguageText(LanguageTextSettings.of(turkish), set()).lines()) == [["ışık", "iyi"]]
     config = load_config(
-        {"name": "x"}, ["convert.alphabet= abcçı", "language.kind=ngram", "corpus.uri=x"], pipeline="asr"
+        {"name": "x"}, ["convert.alphabet=abc çı", "language.kind=ngram", "corpus.uri=x"], pipeline="asr"
     )
     language_settings = config.section("language")
     assert isinstance(language_settings, LanguageSettings)
-    assert language_settings.alphabet == " abcçı"
+    assert language_settings.alphabet == "abc çı"
 
 
 def test_text_that_cannot_be_read_is_named(
