@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
 from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
-from voxline.text.english_abbreviations import expand_abbreviations, expand_units, put_apart
+from voxline.text.english_abbreviations import expand_abbreviations, expand_per, expand_units, put_apart
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -43,15 +43,23 @@ _MONTH = "|".join(_MONTHS)
 _SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
 _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
-_NUMBERED = "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps"
+_SIGN = f"[{''.join(sign for sign in numbers.CURRENCIES if len(sign) == 1)}]"
+_NUMBERED = (
+    "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps|ages|aged|"
+    "lots|players|items|groups|grades|levels|seats|tracks|houses|floors|routes|buses|flights|classes|problems|articles|"
+    "paragraphs|channels|gates|days|weeks|rounds|games|examples|cases|parts"
+)
 """What is listed by numbers: 10,11 after one of these are two."""
+_MEASURED = rf"\s?(?:%|°|{_SIGN}|(?:km|kg|cm|mm|m|g|l|hours?|minutes?|seconds?|million|billion|percent|times)\b)"
+"""What follows a decimal: ages 5,6 are two numbers, lines 5,6 cm apart are not."""
 _DOLLARS = {
     "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
     "S": "singapore", "HK": "hong kong", "NT": "new taiwan",
 }  # fmt: skip
 """Letters before a dollar sign, and whose dollars these are."""
-_CODES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
-"""Codes of ISO 4217 behind an amount, and the signs that say the same."""
+_CODES_ALONE = "|".join(code for code in numbers.CURRENCIES if code.isalpha())
+_NO_NOUN = "or|and|to|in|per|at|for|a|each|more|less|off|is|was|of|on|from|if|as|but|than"
+"""What may follow an amount without being counted by it: "a $5 bill" has a noun, "$5 or more" none."""
 _BOOKS = (
     "genesis|exodus|leviticus|deuteronomy|joshua|judges|ruth|samuel|kings|chronicles|ezra|nehemiah|esther|job|psalms?|"
     "proverbs|ecclesiastes|isaiah|jeremiah|lamentations|ezekiel|daniel|hosea|joel|amos|obadiah|jonah|micah|nahum|"
@@ -63,7 +71,8 @@ _SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
     "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
-    "<": "less than", ">": "greater than", "$": "dollar", "£": "pound", "€": "euro", "¥": "yen", "¢": "cent", "–": ",",
+    "<": "less than", ">": "greater than", "¢": "cent", "–": ",",
+    **{sign: names[0] for sign, names in numbers.CURRENCIES.items() if len(sign) == 1},
 }  # fmt: skip
 _CARDINAL_AFTER = frozenset(
     """
@@ -127,7 +136,8 @@ def english_words(symbols: str) -> str:
 
 def _apply_rules(text: str, whole: bool) -> str:
     # Rules see capitals and digits; lower case comes after them.
-    words = fold_to_ascii(text)
+    # Marks that folding takes for quotes and brackets.
+    words = fold_to_ascii(_AREA_CODE.sub(r"\1-", _spell_out_feet(text)))
     for rule in _RULES:
         words = rule(words)
     words = words.lower()
@@ -146,7 +156,7 @@ def fold_to_ascii(text: str) -> str:
 
     # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature. A fraction is a word of its own:
     # 3⅞ is no thirty-seven eighths.
-    pieces = (char if char in "²³°–£€¢¥" else _decompose(char) for char in text)
+    pieces = (char if char in "²³°–¢" or char in numbers.CURRENCIES else _decompose(char) for char in text)
     # The table again: a decomposed letter may be one that it has.
     text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
     return " ".join(_DASHES.sub(", ", text).split())
@@ -180,6 +190,34 @@ def _strongest(marks: str) -> str:
     return next(mark for mark in "?!.;:," if mark in marks)
 
 
+_AREA_CODE = re.compile(r"(?<![\w(])\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")
+_FEET_AND_INCHES = re.compile(r"(?<![\w.,'])([1-9])['′’]\s?([0-9]{1,2})(?:[\"″”]|'')(?!\w)")
+_FEET = re.compile(r"(?<![\w.,'])([0-9]{1,3})['′](?=\s(?:tall|high|long|wide|deep|by|x)\b)")
+_OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
+_OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
+_INCHES = re.compile(r"(?<![\w.,])([0-9]{1,3}(?:\.[0-9]+)?)[\"″](?!\w)")
+
+
+def _spell_out_feet(text: str) -> str:
+    """Marks of feet and inches, which later are quotes; a quote that was opened is closed by the next one."""
+    if not any(mark in text for mark in "'′’\"″"):
+        return text
+    text = _FEET_AND_INCHES.sub(lambda match: f"{match[1]} foot {match[2]}", text)
+    if not _OPENING_APOSTROPHE.search(text):
+        text = _FEET.sub(lambda match: f"{match[1]} {'foot' if match[1] == '1' else 'feet'}", text)
+    pieces = []
+    is_open = False
+    end = 0
+    for match in _INCHES.finditer(text):
+        is_open ^= text.count('"', end, match.end() - 1) % 2 == 1
+        pieces.append(text[end : match.end() - 1])
+        end = match.end()
+        is_quote = match[0].endswith('"') and is_open
+        pieces.append('"' if is_quote else " inch" if match[1] == "1" else " inches")
+        is_open &= not is_quote
+    return "".join([*pieces, text[end:]])
+
+
 def _month_name(match: re.Match[str]) -> str:
     return f"{_SHORT[match[1]]} "
 
@@ -210,6 +248,21 @@ def _slash_date(match: re.Match[str]) -> str:
 def _month_day(match: re.Match[str]) -> str:
     words = f"{match[1]} {numbers.ordinal(match[2])}"
     return words + (f", {numbers.year(match[3])}" if match[3] else "")
+
+
+def _month_days(match: re.Match[str]) -> str:
+    """June 1–5 has two days."""
+    if not int(match[2]) < int(match[3]) <= 31:
+        return match[0]
+    words = f"{match[1]} {numbers.ordinal(match[2])} to {numbers.ordinal(match[3])}"
+    return words + (f", {numbers.year(match[4])}" if match[4] else "")
+
+
+def _dotted_date(match: re.Match[str]) -> str:
+    day, month = int(match[1]), int(match[2])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
 
 
 def _day_month(match: re.Match[str]) -> str:
@@ -261,9 +314,13 @@ def _money(match: re.Match[str]) -> str:
     return numbers.money(match[1], match[2], match[3] or "")
 
 
+def _money_before_noun(match: re.Match[str]) -> str:
+    return match[1] + numbers.money(match[2], match[3], match[4] or "", is_single=True)
+
+
 def _other_dollars(match: re.Match[str]) -> str:
     """US$30 are thirty U.S. dollars: the words say whose dollars behind the amount."""
-    return f"{numbers.decimal(match[2])}{' ' + match[3] if match[3] else ''} {_DOLLARS[match[1].upper()]} dollars"
+    return numbers.money("$", match[2], match[3] or "", _DOLLARS[match[1].upper()])
 
 
 def _thousands(match: re.Match[str]) -> str:
@@ -280,6 +337,33 @@ def _thousands(match: re.Match[str]) -> str:
 
 def _telephone(match: re.Match[str]) -> str:
     return f"{numbers.digit_by_digit(match[1])}, {numbers.digit_by_digit(match[2])}"
+
+
+def _long_telephone(match: re.Match[str]) -> str:
+    """A number with an area code, each group after a pause; 1-800 is a name."""
+    groups = re.findall("[0-9]+", match[0])
+    plus = "plus " * match[0].startswith("+")
+    if groups[:2] == ["1", "800"]:
+        return ", ".join([f"{plus}one eight hundred", *map(numbers.digit_by_digit, groups[2:])])
+    return plus + ", ".join(map(numbers.digit_by_digit, groups))
+
+
+def _foreign_telephone(match: re.Match[str]) -> str:
+    return _long_telephone(match) if 8 <= sum(map(str.isdigit, match[0])) <= 15 else match[0]
+
+
+def _lower_roman(match: re.Match[str]) -> str:
+    value = numbers.parse_roman(match[2].upper())
+    if not value:
+        return match[0]
+    if match[1].lower() in _REGNAL:
+        return f"{match[1]} the {numbers.ordinal(str(value))}"
+    return f"{match[1]} {numbers.cardinal(str(value))}"
+
+
+def _roman_year(match: re.Match[str]) -> str:
+    value = numbers.parse_roman(match[0])
+    return numbers.year(str(value)) if 1000 <= value <= 2100 else match[0]
 
 
 def _bare(match: re.Match[str]) -> str:
@@ -300,21 +384,56 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
+    _sub(r"\b[Tt]el\.?:?(?=\s?[+0-9])", "telephone"),
+    # Telephone numbers first: they have groups as thousands have.
+    _sub(
+        r"(?<![\w.,+-])(?<![0-9] )(?:\+?1[ .-])?[0-9]{3}[ .-][0-9]{3}[ .-][0-9]{4}(?![\w,]|[.-][0-9]| [0-9])",
+        _long_telephone,
+    ),
+    _sub(r"(?<![\w.,])\+[0-9]{1,3}(?:[ .-]?\(?[0-9]{1,4}\)?){1,6}(?![\w%]|[.,:-][0-9])", _foreign_telephone),
+    _sub(
+        r"(?<![\w.,+-])(?<![0-9] )0[0-9]{2,4}[ -][0-9]{3,4}[ -]?[0-9]{3,4}(?![\w,]|[.-][0-9]| [0-9])", _long_telephone
+    ),
+    _sub(
+        r"\b((?:zip|zip\scode|postcode|pin|pin\scode|passcode|password|area\scode)\s(?:is\s)?)([0-9]{3,6})(?![\w.,:-][0-9]|[\w%])",
+        lambda m: m[1] + numbers.digit_by_digit(m[2]),
+        re.IGNORECASE,
+    ),
     _sub(
         # Of more digits before or behind, as of a telephone number, the groups are no thousands.
         r"(?<![\w.,'+])(?<![0-9)] )([0-9]{1,3}(?:(?:\.[0-9]{3})+(?=,[0-9]{1,2}(?![0-9]))|(?:\.[0-9]{3}){2,}"
         r"|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])(?! [0-9]|-[0-9]{4})",
         _thousands,
     ),
+    # Euros have two decimals: three digits behind a point are thousands.
+    _sub(r"(?<=€)(\s?[0-9]{1,3})\.([0-9]{3})(?![0-9.,])", r"\1,\2"),
+    _sub(r"(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s?(?:€|EUR\b))", r"\1,\2"),
+    # Groups of two digits and one of three, as in India.
+    _sub(r"(?<![0-9.,])[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9,])", lambda m: m[0].replace(",", "")),
+    _sub(r"\bv\.?(?=[0-9]+\.[0-9])", "version "),
+    _sub(r"(?<![\w.])(?!0x)([0-9]+(?:\.[0-9]+)?(?:\s(?:inch(?:es)?|foot|feet))?)\s?x\s?(?=[0-9])", r"\1 by "),
+    _sub(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)e([+-]?)([0-9]{1,3})(?![\w.])", r"\1 times 10^\g<2>\3"),
+    _sub(r"(?<=[\w)])\^(?=-?[0-9A-Za-z])", " to the power of "),
+    _sub(r"\b(and/or|he/she|she/he|yes/no|his/her|him/her)\b", lambda m: m[0].replace("/", " "), re.IGNORECASE),
     _sub(r"\b([CFJ])#", r"\1 sharp"),
     expand_abbreviations,
     _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
     _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
     _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
+    _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
+    _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
     _sub(r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})\b", _iso_date),
     _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
+    _sub(rf"(?<=[0-9])\s?[-–]\s?(?=(?:{_MONTH})\s[0-9])", " to "),
+    _sub(r"(?<![\w.])([0-9]{1,2})\.([0-9]{1,2})\.([12][0-9]{3})(?![\w]|\.[0-9])", _dotted_date),
+    _sub(
+        rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?[-–]([0-3]?[0-9])(?:st|nd|rd|th)?(?![\w:%]|[.,/-][0-9])"
+        r"(?:,?\s([12][0-9]{3})\b)?",
+        _month_days,
+    ),
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
+    _sub(r"(?<=\b[Nn]oon)[-–](?=[0-9])|(?<=\b[Mm]idnight)[-–](?=[0-9])", " to "),
     _sub(r"(?<![0-9.:,])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\s?[AaPp]\.?[Mm]\b)", r"\1:\2"),
     _sub(
         r"(?:(?<=[0-9])|(?<=[0-9][AaPp][Mm])|(?<=[0-9]\s[AaPp][Mm])|(?<=\b[AaPp]\.[Mm]\.))"
@@ -324,18 +443,39 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
-    _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))", r"\1, ", re.IGNORECASE),
+    # Lists: of three and more, after what is numbered, of neighbors; not where a measure shows a decimal.
+    _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?![\w,]|\.[0-9])", lambda m: m[0].replace(",", ", ")),
+    _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
     _sub(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9])", r"\1\2 ", re.IGNORECASE),  # chapter and verse
     _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
     _sub(
-        rf"(?<![\w$£€¥.,])({_NUMBER})\s?({'|'.join(_CODES)}|[€£])(?!\w)",
-        lambda m: f"{_CODES.get(m[2].upper(), m[2])}{m[1]}",
+        rf"(?<![\w.,])(?<!{_SIGN})({_NUMBER})\s?({'|'.join(numbers.CODES)}|(?![$¥]){_SIGN})(?![\w]|\s?[0-9])",
+        lambda m: f"{numbers.CODES.get(m[2].upper(), m[2])}{m[1]}",
         re.IGNORECASE,
     ),
+    _sub(rf"\b({'|'.join(numbers.CODES)})\s?({_NUMBER})", lambda m: f"{numbers.CODES[m[1]]}{m[2]}"),
+    _sub(
+        rf"(?<![\w.,])({_NUMBER}){_SCALE}\s?({_CODES_ALONE})\b",
+        lambda m: numbers.money(m[3], m[1], m[2] or ""),
+    ),
+    _sub(rf"\b({_CODES_ALONE})\s?({_NUMBER}){_SCALE}", _money),
+    expand_per,
+    _sub(rf"(?<![\w.])-(?={_SIGN}\s?[0-9])", "minus "),
+    _sub(rf"(?<=[0-9])\s?[-–](?={_SIGN}\s?[0-9])", " to "),
+    _sub(rf"(?<![\w.,])({_NUMBER})\s?({'|'.join(_DOLLARS)})\$(?![\w])", r"\2$\1"),
+    _sub(rf"({_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
+    _sub(rf"({_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?![\w-]))", r"\2 to \1"),
     _sub(rf"\b({'|'.join(_DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
-    _sub(rf"([$£€¥]\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
-    _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
+    _sub(rf"({_SIGN}\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
+    _sub(
+        # "a $5 bill", "a $20-a-month plan": one dollar.
+        rf"(\b[Aa]n?\s)({_SIGN})([0-9]+(?:,[0-9]{{3}})*)(?![.,]?[0-9]){_SCALE}(?=-[a-z]|\s[a-z])(?!\s(?:{_NO_NOUN})\b)",
+        _money_before_noun,
+    ),
+    _sub(rf"({_SIGN})\s?({_NUMBER}){_SCALE}", _money),
+    _sub(r"(?<![\w.,])([0-9]{1,2})p\b", lambda m: f"{numbers.cardinal(m[1])} {'penny' if m[1] == '1' else 'pence'}"),
+    _sub(r"\b(480|720|1080|1440|2160)([pi])\b", lambda m: f"{numbers.pairs(m[1])} {m[2]}"),
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
     _sub(
@@ -345,10 +485,23 @@ _RULES: tuple[Callable[[str], str], ...] = (
         lambda m: m[1] + numbers.digit_by_digit(m[2]),
         re.IGNORECASE,
     ),
+    # Numbers of houses, rooms, roads and flights are said in pairs.
+    _sub(
+        r"(?<![\w.,:$/-])(?<![0-9] )([1-9][0-9]{2,3})([A-D]?)"
+        r"(?=(?:\s[A-Z][a-z]+\.?){1,3}\s(?i:street|avenue|road|boulevard|drive|lane)\b)",
+        lambda m: f"{numbers.pairs(m[1])} {m[2]}".rstrip(),
+    ),
+    _sub(
+        r"\b((?i:room|suite|apartment|highway|route|flight)\s(?:[A-Z]{2})?)([1-9][0-9]{2,3})(?![\w%]|[.,:/-][0-9])",
+        lambda m: f"{m[1]} {numbers.pairs(m[2])}".replace("  ", " "),
+    ),
+    _sub(r"(?<=[0-9]%)\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
+    _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),
+    _sub(r"\b((?:in|since|year)\s)(10[1-9][0-9])(?=[.,;:!?]|$)", lambda m: m[1] + numbers.year(m[2])),
     expand_units,
     _sub(r"'?\b((?:1[1-9]|20)[0-9]0|[2-9]0)'?s\b", lambda m: numbers.decade(m[1])),
     _sub(r"(?<![0-9,.])([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:st|nd|rd|th)\b", lambda m: numbers.ordinal(m[1])),

@@ -18,13 +18,22 @@ _TITLES = {
 _ENDS = {
     "Co": "company", "Corp": "corporation", "Inc": "incorporated", "Ltd": "limited", "Bros": "brothers",
     "Jr": "junior", "Sr": "senior", "Esq": "esquire", "Ave": "avenue", "Blvd": "boulevard", "Rd": "road",
-    "Dept": "department",
+    "Dept": "department", "Ln": "lane", "Hwy": "highway",
 }  # fmt: skip
 """After a name."""
 
 _STREETS = {"St": "street", "Dr": "drive"}
-_BEFORE_NUMBERS = {"No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages"}
-_LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately"}
+_BEFORE_NUMBERS = {
+    "No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages", "Apt": "apartment",
+    "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "c": "circa",
+    "ca": "circa",
+}  # fmt: skip
+_LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
+_DAYS = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday", "Thur": "Thursday",
+    "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+}  # fmt: skip
+_DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 
 NEVER_FINAL = frozenset({"mr", "mrs", "messrs", "vs", "cf", "mme", "mlle", *map(str.lower, _TITLES)}) | {
@@ -38,8 +47,18 @@ _ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
 _STREET_RULE = re.compile(r"(?<=[a-z0-9] )(?<!of )(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])")
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b\.?\s(?=[A-Z])")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
-_NUMBER_RULE = re.compile(r"\b(No|Nos|Vol|Fig|p|pp)\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
-_LATIN_RULE = re.compile(r"\b(?:e\.g\.|i\.e\.|approx\.)", re.IGNORECASE)
+_NUMBER_RULE = re.compile(rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
+_LATIN_RULE = re.compile(rf"\b(?:{'|'.join(map(re.escape, _LATIN))})", re.IGNORECASE)
+_NEXT_MONTH = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)?\s)?(?:{'|'.join(month.capitalize() for month in _MONTHS)}|May)"
+_DAY_RULE = re.compile(
+    rf"\b({'|'.join(_DAYS)})(?:\.,|,?(?=\s{_NEXT_MONTH})|\.(?=\s(?:[0-9]|{_NEXT_MONTH}))|,(?=\s[0-9]))"
+)
+"""Before a date or a time, or with a dot and a comma; "the cat sat." and "in the sun, 5 of them" are none."""
+_DIRECTION_RULE = re.compile(
+    rf"\b([NSEW])\.\s(?=[A-Z][a-z]+\s(?:{'|'.join((*_STREETS, *_ENDS))})\b"
+    r"|(?:Dakota|Carolina|Virginia|Korea|Africa|America)\b)"
+)
+_WITH_RULE = re.compile(r"\bw/o\b|\bw/(?=\s?[a-z])", re.IGNORECASE)
 
 
 def expand_abbreviations(text: str) -> str:
@@ -49,6 +68,9 @@ def expand_abbreviations(text: str) -> str:
     """
     # From the certain to the ambiguous: "St." is a street behind a name, and a saint before one.
     text = _LATIN_RULE.sub(lambda match: _LATIN[match[0].lower()], text)
+    text = _WITH_RULE.sub(lambda match: "without" if match[0].lower() == "w/o" else "with ", text)
+    text = _DAY_RULE.sub(lambda match: _DAYS[match[1]] + "," * match[0].endswith(","), text)
+    text = _DIRECTION_RULE.sub(lambda match: _DIRECTIONS[match[1]] + " ", text)
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
     text = _STREET_RULE.sub(lambda match: _STREETS[match[1]], text)
@@ -62,7 +84,7 @@ def _always(match: re.Match[str]) -> str:
 
 
 def _cased(word: str) -> str:
-    return word.lower() if word.lower() in ("p", "pp") else word.capitalize()
+    return word.lower() if word.lower() in _BEFORE_NUMBERS else word.capitalize()
 
 
 _TITLED = {title.lower(): title for title in _TITLES}
@@ -74,6 +96,18 @@ _IN_CAPITALS = (
     (re.compile(rf"\b({'|'.join(_MONTHS)})\b\.?\s*(?=[0-9])"), {month: month.capitalize() for month in _MONTHS}),
 )
 _NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")
+
+
+_NO_TEXT = re.compile(rf"[^A-Z]*(?:[A-Z]|[MDCLXVI]{{5,15}}|{'|'.join(numbers.CODES)})[^A-Z]*")
+"""Capitals that are no text of capitals: 220 V, MCMXCIX, EUR 50."""
+
+
+def is_in_capitals(text: str) -> bool:
+    """
+    >>> is_in_capitals("DR. JONES"), is_in_capitals("220 V"), is_in_capitals("5 KM"), is_in_capitals("Dr. Jones")
+    (True, False, True, False)
+    """
+    return text.isupper() and not _NO_TEXT.fullmatch(text)
 
 
 def from_capitals(text: str) -> str:
@@ -112,13 +146,28 @@ _UNITS = {
     "TB": ("terabyte", "terabytes"), "dB": ("decibel", "decibels"), "ms": ("millisecond", "milliseconds"),
     "min": ("minute", "minutes"), "sec": ("second", "seconds"), "hr": ("hour", "hours"), "hrs": ("hour", "hours"),
     "°C": ("degree celsius", "degrees celsius"), "°F": ("degree fahrenheit", "degrees fahrenheit"),
-    "°": ("degree", "degrees"), "%": ("percent", "percent"),
+    "°": ("degree", "degrees"), "%": ("percent", "percent"), "gal": ("gallon", "gallons"),
+    "tsp": ("teaspoon", "teaspoons"), "tbsp": ("tablespoon", "tablespoons"), "yd": ("yard", "yards"),
+    "yds": ("yard", "yards"), "kbps": ("kilobit per second", "kilobits per second"),
+    "mbps": ("megabit per second", "megabits per second"), "Mbps": ("megabit per second", "megabits per second"),
+    "Gbps": ("gigabit per second", "gigabits per second"), "fps": ("frame per second", "frames per second"),
+    "rpm": ("revolution per minute", "revolutions per minute"), "kcal": ("kilocalorie", "kilocalories"),
+    "kWh": ("kilowatt hour", "kilowatt hours"), "mAh": ("milliampere hour", "milliampere hours"),
 }  # fmt: skip
 
+_ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 _UNIT_RULE = re.compile(
-    r"(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s?"
-    rf"({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![A-Za-z0-9²³/])"
+    r"(\b[Aa]n?\s)?(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)([\s-]?)"
+    rf"({_ANY_UNIT})(?![A-Za-z0-9²³/])(\s(?=[a-z])(?!(?:of|or|and|to|in|per|at|for|a|is|was)\b))?"
 )
+_FRACTION_RULE = re.compile(
+    rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({_ANY_UNIT})(?![A-Za-z0-9²³/])"
+)
+_PER_RULE = re.compile(
+    r"((?<=[0-9])\s?[A-Za-z]{1,2}|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
+    rf"(hour|day|night|week|month|year|person|user|unit|piece|mile|gallon|h|hr|wk|mo|yr|{_ANY_UNIT})\b"
+)
+_PER = {"h": "hour", "hr": "hour", "wk": "week", "mo": "month", "yr": "year"}
 _UNITS_OF = {
     unit.lower(): unit
     for unit in _UNITS
@@ -135,7 +184,26 @@ def expand_units(text: str) -> str:
     >>> expand_units("1 km/h, 20 °C and 3.5%")
     'one kilometer per hour, twenty degrees celsius and three point five percent'
     """
+    text = _FRACTION_RULE.sub(lambda match: f"{match[1]}{match[2]} {_UNITS[match[3]][bool(match[1])]}", text)
     return _UNIT_RULE.sub(lambda match: put_apart(match, _unit(match)), text)
+
+
+def expand_per(text: str) -> str:
+    """
+    >>> expand_per("$5/hour, £3.50/kg, 10 mg/L, and/or")
+    '$5 per hour, £3.50 per kilogram, 10 mg per liter, and/or'
+    """
+    return _PER_RULE.sub(_per, text)
+
+
+def _per(match: re.Match[str]) -> str:
+    # What is a unit as a whole, such as km/h or m/s, has its own name.
+    if f"{match[1].strip()}/{match[2]}" in _UNITS or (
+        match[1][:1].strip().isalpha() and match[1].strip() not in _UNITS
+    ):
+        return match[0]
+    below = _UNITS[match[2]][0] if match[2] in _UNITS else match[2]
+    return f"{match[1]} per {_PER.get(match[2], below)}"
 
 
 def put_apart(match: re.Match[str], words: str) -> str:
@@ -153,4 +221,10 @@ def put_apart(match: re.Match[str], words: str) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    return f"{numbers.decimal(match[1])} {_UNITS[match[2]][match[1] != '1']}"
+    # "a 10 kg bag" and "a 5-km run" have one kilogram and one kilometer; "10-m" may be a range that was cut.
+    before = match[1] or ""
+    behind = match[5] or ""
+    if match[3] == "-" and (len(match[4]) < 2 or not match[4].isalpha()):
+        return match[0]
+    is_single = match[2] == "1" or match[3] == "-" or bool(before and behind)
+    return f"{before}{numbers.decimal(match[2])} {_UNITS[match[4]][not is_single]}{behind}"

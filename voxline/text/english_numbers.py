@@ -8,12 +8,35 @@ MAX_DIGITS = 15
 """A number with more digits is spoken digit by digit."""
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_CURRENCIES = {
+CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"),
     "£": ("pound", "pounds", "penny", "pence"),
     "€": ("euro", "euros", "cent", "cents"),
     "¥": ("yen", "yen", "sen", "sen"),
+    "₹": ("rupee", "rupees", "paisa", "paise"),
+    "₽": ("ruble", "rubles", "kopeck", "kopecks"),
+    "₩": ("won", "won", "jeon", "jeon"),
+    "₺": ("lira", "lira", "kurus", "kurus"),
+    "₪": ("shekel", "shekels", "agora", "agorot"),
+    "₴": ("hryvnia", "hryvnias", "kopeck", "kopecks"),
+    "₫": ("dong", "dong", "hao", "hao"),
+    "฿": ("baht", "baht", "satang", "satang"),
+    "₱": ("peso", "pesos", "centavo", "centavos"),
+    "₦": ("naira", "naira", "kobo", "kobo"),
+    "CHF": ("swiss franc", "swiss francs", "centime", "centimes"),
+    "CNY": ("yuan", "yuan", "fen", "fen"),
+    "RMB": ("yuan", "yuan", "fen", "fen"),
+    "SEK": ("swedish krona", "swedish kronor", "ore", "ore"),
+    "NOK": ("norwegian krone", "norwegian kroner", "ore", "ore"),
+    "DKK": ("danish krone", "danish kroner", "ore", "ore"),
+    "PLN": ("zloty", "zloty", "grosz", "groszy"),
 }
+"""A sign, or a code of ISO 4217 that has none → the names of one and of many, and of their hundredths."""
+CODES = {
+    "USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "RUB": "₽", "KRW": "₩", "ILS": "₪", "UAH": "₴",
+    "THB": "฿", "VND": "₫", "NGN": "₦", **{code: code for code in CURRENCIES if code.isalpha()},
+}  # fmt: skip
+"""Codes of ISO 4217 beside an amount, and the keys of `CURRENCIES` that say the same; PHP and TRY are words too."""
 
 
 @functools.cache
@@ -109,12 +132,21 @@ def fraction(above: str, below: str) -> str:
     return f"{cardinal(above)} {named}"
 
 
-def money(sign: str, amount: str, scale: str) -> str:
+def money(sign: str, amount: str, scale: str, whose: str = "", *, is_single: bool = False) -> str:
     """
+    Args:
+      whose: of the country, before the name: canadian.
+      is_single: the name is of one whatever the amount, as in "a five dollar bill".
+
     >>> money("$", "1.50", ""), money("£", "2.5", "million"), money("€", "1", ""), money("$", "0.05", "")
     ('one dollar and fifty cents', 'two point five million pounds', 'one euro', 'five cents')
     """
-    singular, many, small, smalls = _CURRENCIES[sign]
+    singular, many, small, smalls = CURRENCIES[sign]
+    if whose:
+        singular = f"{whose} {singular}"
+        many = f"{whose} {many}"
+    if is_single:
+        many = singular
     if scale:
         return f"{decimal(amount)} {scale} {many}"
 
@@ -130,6 +162,19 @@ def money(sign: str, amount: str, scale: str) -> str:
     if cents:
         words.append(f"{_words(cents)} {small if cents == 1 else smalls}")
     return " and ".join(words)
+
+
+def pairs(digits: str) -> str:
+    """Three or four digits as numbers of houses, rooms and flights are said.
+
+    >>> pairs("123"), pairs("101"), pairs("2490"), pairs("1600"), pairs("2000")
+    ('one twenty-three', 'one oh one', 'twenty-four ninety', 'sixteen hundred', 'two thousand')
+    """
+    first = digits[:-2]
+    last = digits[-2:]
+    if last == "00":
+        return cardinal(digits) if len(digits) == 3 or first[-1] == "0" else f"{cardinal(first)} hundred"
+    return f"{cardinal(first)} {'oh ' if last[0] == '0' else ''}{cardinal(str(int(last)))}"
 
 
 _ROMAN = re.compile(r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")

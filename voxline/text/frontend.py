@@ -165,10 +165,10 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
     """
     if kind == "english_transcript":
         from voxline.text.english import english_words, normalize_english
-        from voxline.text.english_abbreviations import from_capitals
+        from voxline.text.english_abbreviations import from_capitals, is_in_capitals
 
-        # In a text of capitals, I and VIII are words and letters rather than numerals.
-        return english_words(normalize_english(from_capitals(text) if text.isupper() else text))
+        # In a text of capitals, I is a word and a letter rather than a numeral.
+        return english_words(normalize_english(from_capitals(text) if is_in_capitals(text) else text))
     for _ in range(4):  # a mark that is removed may join what was apart
         before = text
         text = _spell_out_mandarin(text)
