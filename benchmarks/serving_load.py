@@ -44,7 +44,7 @@ PROBE_SECONDS = 0.05
 HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
 FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 UPGRADE = (
-    b"GET /v1/realtime?model=asr HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /v1/stream?model=asr HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
 

@@ -92,7 +92,7 @@ def statuses(served: Served, headers: dict[str, str]) -> tuple[int, int, int]:
 
 
 def open_session(served: Served, headers: dict[str, str], **options: Any) -> Any:
-    url = f"ws://{headers.get('host', f'127.0.0.1:{served.port}')}/v1/realtime?model=asr"
+    url = f"ws://{headers.get('host', f'127.0.0.1:{served.port}')}/v1/stream?model=asr"
     rest = {name: value for name, value in headers.items() if name != "host"}
     connection = socket.create_connection(("127.0.0.1", served.port))
     return connect(url, sock=connection, additional_headers=rest, proxy=None, **options)
@@ -266,7 +266,7 @@ def test_consent_in_a_browser_counts_only_with_a_key(locked: Served, root: Path,
             answer = without_keys.send(wav(), headers=both, consent="yes:terms-1")
             assert (answer.status_code, "x-voxline-capture" in answer.headers) == (200, False)
         with connect(
-            f"ws://127.0.0.1:{without_keys.port}/v1/realtime?model=asr&consent=yes", origin=without_keys.url, proxy=None
+            f"ws://127.0.0.1:{without_keys.port}/v1/stream?model=asr&consent=yes", origin=without_keys.url, proxy=None
         ) as session:
             session.send(bytes(32_000))
             session.send(json.dumps({"type": "finish"}))

@@ -376,7 +376,7 @@ def test_a_body_in_chunks_of_a_byte_is_refused(served: Served) -> None:
         b"GET /\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000,
-        b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ],
     ids=lambda data: str(data[-20:]),
 )
@@ -416,7 +416,7 @@ def frame(opcode: int, data: bytes, *, last: bool = True) -> bytes:
 
 
 UPGRADE = (
-    b"GET /v1/realtime?model=asr HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /v1/stream?model=asr HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
 PING, BINARY, CONTINUED, EMPTY_START = 9, 2, 0, frame(2, b"", last=False)

@@ -60,7 +60,7 @@ def served(models: list[Path], tmp_path: Path) -> Iterator[Served]:
 
 
 def open_session(served: Served, query: str = "model=asr", **options: Any) -> ClientConnection:
-    return connect(f"ws://127.0.0.1:{served.port}/v1/realtime?{query}", proxy=None, **options)
+    return connect(f"ws://127.0.0.1:{served.port}/v1/stream?{query}", proxy=None, **options)
 
 
 def receive(client: ClientConnection) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def test_a_signal_closes_sessions_at_once_and_waits_for_no_idle_thread(
         soundfile.write(tmp_path / "a.wav", PCM, RATE)
         form = {"data": {"model": "asr"}, "files": {"file": ("a.wav", (tmp_path / "a.wav").read_bytes())}}
         assert httpx.post(f"{url}/v1/audio/transcriptions", **form, timeout=PATIENCE_SECONDS).status_code == 200
-        with connect(f"{url.replace('http', 'ws')}/v1/realtime?model=asr", proxy=None) as client:
+        with connect(f"{url.replace('http', 'ws')}/v1/stream?model=asr", proxy=None) as client:
             assert receive(client)["type"] == "session"
             client.send(PCM.tobytes())
             assert receive(client)["type"] == "partial"

@@ -2,7 +2,8 @@
 
   POST /v1/audio/transcriptions, POST /v1/audio/speech, GET /v1/models
 
-  /v1/realtime   a WebSocket: `realtime` has its messages
+  /v1/realtime   a WebSocket with OpenAI's events of a transcription session: `transcription_session`
+  /v1/stream     a WebSocket with fewer messages, of our own: `realtime`
   GET /          a page with a microphone, and a text box for voices
   GET /healthz   what serves; GET /metrics for Prometheus
 
@@ -64,6 +65,7 @@ from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
+from voxline.serving.transcription_session import TranscriptionSession
 from voxline.serving.uploads import BUSY, Uploads
 from voxline.store.scratch import scratch_root
 
@@ -128,6 +130,7 @@ class RecognizerServer:
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
                 Route("/v1/audio/speech", self._answered(self._speak), methods=["POST"]),
                 WebSocketRoute("/v1/realtime", self._realtime),
+                WebSocketRoute("/v1/stream", self._stream),
                 Route("/v1/models", self._answered(self._list_models)),
                 Route("/v1/models/{name}", self._answered(self._show_model)),
                 *self.health.routes(),
@@ -293,6 +296,9 @@ class RecognizerServer:
         return await self._run(lambda: work(current.engine)), current, ""
 
     async def _realtime(self, socket: WebSocket) -> None:
+        await self.realtime.answer(socket, self.metrics, TranscriptionSession)
+
+    async def _stream(self, socket: WebSocket) -> None:
         await self.realtime.answer(socket, self.metrics)
 
     def _find_recognizer(self, name: str) -> tuple[FollowedModel, LoadedVersion, Recognizer]:

@@ -1,4 +1,6 @@
-"""A WebSocket on which a client speaks and reads: binary messages of PCM in, JSON messages of text out.
+"""WebSockets on which clients speak and read: binary messages of PCM in, JSON messages of text out.
+
+`/v1/stream` is ours, with these messages; `/v1/realtime` is OpenAI's, with those of `transcription_session`.
 
 client → server   binary: 16-bit little-endian PCM, mono, at the session's sample rate, cut anywhere
                   text: {"type": "finish"}
@@ -13,6 +15,7 @@ server → client   {"type": "session", "model", "version", "digest", "sample_ra
 the "arm", and production may take a session over from the candidate (`session_stream`).
 """
 
+import abc
 import asyncio
 import functools
 import json
@@ -27,7 +30,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.streaming import RecognitionStream
+from voxline.inference.streaming import Partial, RecognitionStream
 from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
@@ -41,6 +44,9 @@ from voxline.serving.session_stream import CanaryStream, SessionStream
 from voxline.serving.subtitles import describe_words
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from voxline.serving.capture import Keeper
     from voxline.serving.metrics import ServerMetrics
 
@@ -72,25 +78,33 @@ class RealtimeRoute:
         canaries: Mapping[str, Canary],
     ) -> None:
         self.streams = 0
+        self.limits = limits
         self._find = find
-        self._limits = limits
         self._capture = capture
         self._canaries = canaries
         # Of their own, so that no stream waits behind a long recording.
         self._pool = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="stream")
 
-    async def answer(self, socket: WebSocket, metrics: "ServerMetrics") -> None:
-        """A session, from its begin to its end, with the version that serves when it begins or with the candidate."""
+    async def answer(
+        self, socket: WebSocket, metrics: "ServerMetrics", protocol: "type[Session] | None" = None
+    ) -> None:
+        """A session, from its begin to its end.
+
+        Args:
+          protocol: what the client and the server say; None: ours.
+        """
         # A session that is refused is never accepted: the client sees an answer over HTTP.
         try:
-            session = self._open(socket)
+            session = (protocol or StreamSession).open(SessionRequest(socket, self))
         except RefusedError as refused:
             metrics.answers.labels(str(int(refused.status))).inc()
             await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
             return
 
-        takes_room = session.stream.arm != CANDIDATE
+        # A candidate has room of its own.
+        takes_room = session.takes_room
         self.streams += takes_room
+        path = socket.url.path
         try:
             # The subprotocol is repeated if it was offered, else browsers end the connection.
             offered = SESSION_PROTOCOL in socket.scope.get("subprotocols", ())
@@ -99,29 +113,52 @@ class RealtimeRoute:
         except WebSocketDisconnect:
             return  # the client has gone, and hears nothing more
         except VoxlineError as error:
-            print_status(f"serve: /v1/realtime: {error}")
+            print_status(f"serve: {path}: {error}")
             await socket.close(UNEXPECTED)
         finally:
             metrics.answers.labels("101").inc()
             if caller := socket.scope.get(CALLER):
                 metrics.count_caller(caller, HTTPStatus.SWITCHING_PROTOCOLS)
-                print_status(f"serve: {caller}: /v1/realtime: a session ended")
+                print_status(f"serve: {caller}: {path}: a session ended")
 
-            metrics.audio.inc(session.samples / session.stream.sample_rate)
+            metrics.audio.inc(session.seconds)
             try:
-                await session.stream.close()
+                await session.close()
             finally:
                 self.streams -= takes_room
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _open(self, socket: WebSocket) -> "Session":
+    @property
+    def is_full(self) -> bool:
+        return self.streams >= self.limits.streams
+
+    def find(self, name: str) -> FollowedModel:
+        """A recognizer that serves, by the name that callers use.
+
+        Raises:
+          RefusedError: there is none.
+        """
+        return self._find(name)[0]
+
+    def open_stream(
+        self, socket: WebSocket, name: str, numbers: dict[str, float], *, has_room: bool = False
+    ) -> "SegmentStream":
+        """A stream of the version that serves now, or of the candidate.
+
+        Args:
+          numbers: of `Recognizer.stream`.
+          has_room: whether the session holds room already.
+
+        Raises:
+          RefusedError: no recognizer has this name, it cannot stream, a number is wrong, or there is no room.
+        """
         query = socket.query_params
         headers = socket.headers
-        model, served, recognizer = self._find(query.get("model", ""))
-        name = model.reference.partition("@")[0]
-        make = functools.partial(_make_stream, numbers=_stream_numbers(query))
+        model, served, recognizer = self._find(name)
+        captured_as = model.reference.partition("@")[0]
+        make = functools.partial(_make_stream, numbers=numbers)
 
         # Made before the room is taken: settings that are out of range are refused first.
         try:
@@ -133,13 +170,13 @@ class RealtimeRoute:
         # The arm is drawn once, and the session keeps it.
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         sessions = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
-        full = RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
+        full = too_many_sessions()
         if canary and (turn := canary.begin(sessions, stream_of=served)):
             stream: SessionStream = CanaryStream(canary, turn, own, make, self._run)
         else:
             stream = SessionStream(served, own, self._run)
 
-        if stream.arm != CANDIDATE and self.streams >= self._limits.streams:
+        if not has_room and stream.arm != CANDIDATE and self.is_full:
             stream.refuse(full)
             raise full
 
@@ -149,11 +186,23 @@ class RealtimeRoute:
             consent = joined([*headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
             speaker = joined([*headers.getlist(SPEAKER_HEADER), *query.getlist(SPEAKER_FIELD)])
             consent = consent if may_consent(socket.scope, headers) else ""
-            keep = self._capture.keeper(name, recognizer.sample_rate, consent=consent, speaker=speaker)
-        return Session(socket, stream, model.reference, self._limits, keep)
+            keep = self._capture.keeper(captured_as, recognizer.sample_rate, consent=consent, speaker=speaker)
+        return SegmentStream(model.reference, stream, keep)
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+@dataclass
+class SessionRequest:
+    """A client that asks for a session."""
+
+    socket: WebSocket
+    route: RealtimeRoute
+
+    @property
+    def limits(self) -> ServingLimits:
+        return self.route.limits
 
 
 class SessionError(Exception):
@@ -165,8 +214,8 @@ class SessionError(Exception):
 
 
 @dataclass
-class Session:
-    """A client on a WebSocket that was accepted.
+class SegmentStream:
+    """A stream, and the audio of its present segment where that may be kept.
 
     Args:
       model: the name by which the client asked for it.
@@ -178,96 +227,38 @@ class Session:
       samples: heard so far.
     """
 
-    socket: WebSocket
-    stream: SessionStream
     model: str
-    limits: ServingLimits
+    stream: SessionStream
     keep: "Keeper | None" = None
     samples: int = 0
-    _text: str = ""
     _segment: bytearray = field(default_factory=bytearray)
     _began: float = 0.0
     _lost: int = 0
 
-    async def run(self) -> None:
-        """Runs until the client finishes or leaves, or a limit ends the session."""
-        try:
-            async with asyncio.timeout(self.limits.stream_seconds):
-                await self._talk()
-        except TimeoutError:
-            await self._fail(f"a session of at most {self.limits.stream_seconds:g} s is accepted", POLICY)
-        except SessionError as error:
-            await self._fail(str(error), error.code)
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.stream.sample_rate
 
-    async def _talk(self) -> None:
-        await self.stream.start()
-        served = self.stream.served
+    def identity(self) -> dict[str, Any]:
+        """Version, digest and arm that hear, for the client."""
+        arm = {"arm": self.stream.arm} if self.stream.arm else {}
+        return {"version": self.stream.served.version, "digest": self.stream.served.digest, **arm}
 
-        # PCM may be cut within a sample: the odd byte waits for the next message.
-        pending = b""
-        identity = {"model": self.model, "version": served.version, "digest": served.digest, **self._arm()}
-        latency = asdict(self.stream.latency)
-        await self._send({"type": "session", **identity, "sample_rate": self.stream.sample_rate, "latency": latency})
-
-        while True:
-            message = await self._in_time(self.socket.receive(), "no message")
-            if message["type"] == "websocket.disconnect":
-                return
-            # Text is only the end of the session.
-            if (data := message.get("bytes")) is None:
-                if not _is_finish(message.get("text") or ""):
-                    raise SessionError('binary PCM or {"type": "finish"} is accepted', POLICY)
-                *before, last = await self.stream.finish()
-                for segment in before:
-                    await self._send_final(segment, last=False)
-                await self._send_final(last, last=True)
-                await self.socket.close(NORMAL)
-                return
-
-            pending += data
-            whole = len(pending) // 2 * 2
-            await self._hear(pending[:whole])
-            pending = pending[whole:]
-
-    async def _hear(self, pcm: bytes) -> None:
-        import numpy as np
-
-        samples = np.frombuffer(pcm, "<i2").astype(np.int16)
+    async def feed(self, samples: "npt.NDArray[np.int16]") -> Partial:
+        """Hears the next samples, int16 at the stream's rate."""
         self.samples += len(samples)
-        if self.samples > self.limits.stream_seconds * self.stream.sample_rate:
-            raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
-
         if self.keep:
             self._began = self._began if self._segment else time.time()
-            self._segment += pcm
+            self._segment += samples.astype("<i2").tobytes()
+        return await self.stream.feed(samples)
 
-        partial = await self.stream.feed(samples)
-        for segment in partial.segments:
-            await self._send_final(segment, last=False)
-        # Only so much audio is kept as a clip may have; what is older cannot be captured.
+    def forget_surplus(self) -> None:
+        """Drops audio beyond what a clip may have, after the segments of a call: what is older cannot be captured."""
         if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
             del self._segment[:surplus]
             self._lost += surplus
 
-        if partial.text != self._text:
-            self._text = partial.text
-            await self._send({"type": "partial", "text": partial.text})
-
-    def _arm(self) -> dict[str, str]:
-        return {"arm": self.stream.arm} if self.stream.arm else {}
-
-    async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
-        self._text = ""
-
-        words = describe_words(transcript)
-        times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
-
-        capture = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
-        heard_by = {"version": self.stream.served.version, **self._arm()}
-        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **capture}
-        await self._send(final)
-
-    def _keep(self, transcript: Transcript, *, last: bool) -> str:
+    def offer(self, transcript: Transcript, *, last: bool) -> str:
         """Offers a segment and its audio, without the silence after the last endpoint. Returns the clip's id or ""."""
         import numpy as np
 
@@ -295,8 +286,70 @@ class Session:
         served = self.stream.served
         return self.keep(served.version, served.digest, transcript, samples, began)
 
-    async def _send(self, values: dict[str, Any]) -> None:
+
+class Session(abc.ABC):
+    """A client on a WebSocket that was accepted, and what the two say to each other."""
+
+    def __init__(self, socket: WebSocket, limits: ServingLimits) -> None:
+        self.socket = socket
+        self.limits = limits
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, request: SessionRequest) -> "Session":
+        """A session that the client may have.
+
+        Raises:
+          RefusedError: it may have none.
+        """
+
+    @property
+    @abc.abstractmethod
+    def takes_room(self) -> bool:
+        """True if it takes room of production."""
+
+    @property
+    @abc.abstractmethod
+    def seconds(self) -> float:
+        """Seconds of audio that were heard."""
+
+    @abc.abstractmethod
+    async def talk(self) -> None:
+        """Reads and answers until the client finishes or leaves.
+
+        Raises:
+          SessionError: the client did what ends the session.
+        """
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Gives back what the session holds, at its end."""
+
+    async def run(self) -> None:
+        """Runs until the client finishes or leaves, or a limit ends the session."""
+        try:
+            async with asyncio.timeout(self.limits.stream_seconds):
+                await self.talk()
+        except TimeoutError:
+            await self._fail(f"a session of at most {self.limits.stream_seconds:g} s is accepted", POLICY)
+        except SessionError as error:
+            await self._fail(str(error), error.code)
+
+    async def receive(self) -> Mapping[str, Any]:
+        message: Mapping[str, Any] = await self._in_time(self.socket.receive(), "no message")
+        return message
+
+    async def send(self, values: dict[str, Any]) -> None:
         await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
+
+    def error_message(self, message: str, kind: str) -> dict[str, Any]:
+        """The message that shows an error to the client."""
+        return {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": None}}
+
+    def check_length(self, seconds: float) -> None:
+        """Ends a session with too much audio."""
+        if seconds > self.limits.stream_seconds:
+            raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
 
     async def _in_time(self, work: Any, event: str) -> Any:
         """Awaits a client, which may be slow but not for ever."""
@@ -307,14 +360,99 @@ class Session:
 
     async def _fail(self, message: str, code: int) -> None:
         kind = "server_error" if code == UNEXPECTED else "invalid_request_error"
-        error = {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": None}}
         # The client may not read; the server does not wait for it.
         try:
             async with asyncio.timeout(1):
-                await self.socket.send_text(json.dumps(error))
+                await self.socket.send_text(json.dumps(self.error_message(message, kind)))
                 await self.socket.close(code)
         except (TimeoutError, RuntimeError):
             return  # the client reads nothing, or has gone
+
+
+class StreamSession(Session):
+    """A session with our messages: one stream."""
+
+    def __init__(self, socket: WebSocket, limits: ServingLimits, segments: SegmentStream) -> None:
+        super().__init__(socket, limits)
+        self._segments = segments
+        self._text = ""
+
+    @classmethod
+    def open(cls, request: SessionRequest) -> "StreamSession":
+        query = request.socket.query_params
+        segments = request.route.open_stream(request.socket, query.get("model", ""), _stream_numbers(query))
+        return cls(request.socket, request.limits, segments)
+
+    @property
+    def takes_room(self) -> bool:
+        return self._segments.stream.arm != CANDIDATE
+
+    @property
+    def seconds(self) -> float:
+        return self._segments.seconds
+
+    async def close(self) -> None:
+        await self._segments.stream.close()
+
+    async def talk(self) -> None:
+        stream = self._segments.stream
+        await stream.start()
+
+        # PCM may be cut within a sample: the odd byte waits for the next message.
+        pending = b""
+        latency = asdict(stream.latency)
+        identity = {"model": self._segments.model, **self._segments.identity()}
+        await self.send({"type": "session", **identity, "sample_rate": stream.sample_rate, "latency": latency})
+
+        while True:
+            message = await self.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            # Text is only the end of the session.
+            if (data := message.get("bytes")) is None:
+                if not _is_finish(message.get("text") or ""):
+                    raise SessionError('binary PCM or {"type": "finish"} is accepted', POLICY)
+                *before, last = await stream.finish()
+                for segment in before:
+                    await self._send_final(segment, last=False)
+                await self._send_final(last, last=True)
+                await self.socket.close(NORMAL)
+                return
+
+            pending += data
+            whole = len(pending) // 2 * 2
+            await self._hear(pending[:whole])
+            pending = pending[whole:]
+
+    async def _hear(self, pcm: bytes) -> None:
+        import numpy as np
+
+        samples = np.frombuffer(pcm, "<i2").astype(np.int16)
+        self.check_length(self._segments.seconds + len(samples) / self._segments.stream.sample_rate)
+        partial = await self._segments.feed(samples)
+        for segment in partial.segments:
+            await self._send_final(segment, last=False)
+        self._segments.forget_surplus()
+
+        if partial.text != self._text:
+            self._text = partial.text
+            await self.send({"type": "partial", "text": partial.text})
+
+    async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
+        self._text = ""
+
+        words = describe_words(transcript)
+        times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
+
+        capture = {"capture": id} if (id := self._segments.offer(transcript, last=last)) else {}
+        heard_by = self._segments.identity()
+        del heard_by["digest"]
+        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **capture}
+        await self.send(final)
+
+
+def too_many_sessions() -> RefusedError:
+    return RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
 
 
 def _make_stream(recognizer: Recognizer, numbers: dict[str, float]) -> RecognitionStream:
