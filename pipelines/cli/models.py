@@ -159,6 +159,12 @@ def synthesize(
         int | None,
         typer.Option(help="Of Griffin-Lim.  [default: the voice's own]", show_default=False, min=0, max=1_000),
     ] = None,
+    symbol_seconds: Annotated[
+        tuple[float, float],
+        typer.Option(
+            metavar="FROM TO", help="Least and most seconds a symbol; beyond, speech stopped at once or went on."
+        ),
+    ] = (0.02, 0.3),
     as_json: AsJson = False,
 ) -> None:
     """Synthesize texts to WAV or compressed files.
@@ -206,6 +212,10 @@ def synthesize(
         from voxline.inference.vocoder import Sampling
 
         sound["sampling"] = Sampling(sigma, denoiser)
+    if symbol_seconds != (0.02, 0.3):
+        from voxline.inference.pace import Pace
+
+        sound["pace"] = Pace(*symbol_seconds)
     if not many:
         _print(synthesis.synthesize_to_file(output, lines[0], model_folder, vocoder_folder, as_json=as_json, **sound))
     elif not synthesis.synthesize_many(

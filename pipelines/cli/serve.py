@@ -53,6 +53,10 @@ def serve(
         float, typer.Option(min=1, help="Seconds from a whole request to its answer; then 503.")
     ] = 120.0,
     decode_seconds: Annotated[float, typer.Option(min=1, help="Seconds that decoding a recording may take.")] = 30.0,
+    symbol_seconds: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="FROM TO", help="Least and most seconds of speech a symbol; a voice beyond answers 500."),
+    ] = (0.02, 0.3),
     streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
     capture: Annotated[
         str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
@@ -83,6 +87,7 @@ def serve(
       curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
     """
     from voxline.feedback.canary_state import CanarySettings
+    from voxline.inference.pace import Pace
     from voxline.serving.access import AccessSettings
     from voxline.serving.capture import CaptureSettings
     from voxline.serving.limits import ServingLimits
@@ -97,6 +102,7 @@ def serve(
         streams=streams,
         request_seconds=request_seconds,
         decode_seconds=decode_seconds,
+        pace=Pace(*symbol_seconds),
     )
     captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
     canary_settings = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from voxline.inference.text_encoder import RefusedTextError, TextEncoder
 
 STDIN = "-"
-REVISION = 1
+REVISION = 2
 """Of what the same text, voice and format sound like; files of another one are made again."""
 OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
 RECORD_FILE = "synthesis.jsonl"
@@ -37,7 +37,7 @@ CHARACTERS = 4_000
 MOST_WAV_SAMPLES = 2**31 - 100
 """Of 16 bits: a WAV has at most 4 GiB."""
 
-Status = Literal["done", "kept", "refused", "cut_off", "failed"]
+Status = Literal["done", "kept", "refused", "cut_off", "too_short", "too_long", "failed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TextResult:
       text: its first 200 characters.
       file: that was written, or would have been.
       status: kept: its file was there from an earlier call, by the same voice. refused: the voice cannot read it.
-        cut_off: the decoder did not end.
+        cut_off: the decoder did not end. too_short, too_long: it stopped at once, or went on after the text.
       seconds: of its sound.
       pieces: synthesized one by one, and joined.
       reason: of a refusal, as `RefusedTextError` has it.
@@ -346,8 +346,8 @@ def _write_speech(synthesizer: "Synthesizer", parts: Iterable["Speech"], result:
     output = Path(result.file)
     try:
         with _spooled(parts, output) as spoken:
-            # Of many files nobody listens to each, so one that was cut off is not left among the good ones.
-            if not spoken.hit_limit:
+            # Of many files nobody listens to each, so one that is not whole is not left among the good ones.
+            if spoken.is_whole:
                 spoken.write(output, synthesizer.sample_rate)
             return spoken.described(result, synthesizer)
     except VoxlineError as error:
@@ -360,25 +360,34 @@ class _Spooled:
     def __init__(self, parts: Iterable["Speech"], file: Any) -> None:
         import numpy as np
 
+        from voxline.inference.synthesizer import Speech
+
         self._file = file  # float32 samples, little-endian
         self.samples = 0
         self.pieces = 0
-        self.hit_limit = False
+        self._worst = Speech(np.zeros(0, np.float32), False)
         self._peak = 1.0  # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped
         for part in parts:
             self._peak = max(self._peak, float(np.abs(part.waveform).max(initial=0.0)))
             self.samples += len(part.waveform)
             self.pieces += part.pieces
-            self.hit_limit |= part.hit_limit
+            if self.is_whole or (part.hit_limit and not self._worst.hit_limit):
+                self._worst = dataclasses.replace(part, waveform=np.zeros(0, np.float32))
             file.write(part.waveform.astype("<f4").tobytes())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part of the text was said to its end."""
+        return self._worst.is_whole
 
     def described(self, result: TextResult, synthesizer: "Synthesizer") -> TextResult:
         """The result with the length of the waveform, and whether it was cut off."""
         seconds = round(self.samples / synthesizer.sample_rate, 3)
         measured = dataclasses.replace(result, seconds=seconds, pieces=self.pieces)
-        if self.hit_limit:
-            return dataclasses.replace(measured, status="cut_off", error=synthesizer.about_limit)
-        return measured
+        if self.is_whole:
+            return measured
+        status: Status = "cut_off" if self._worst.hit_limit else self._worst.pace_fault or "cut_off"
+        return dataclasses.replace(measured, status=status, error=synthesizer.about(self._worst))
 
     def write(self, output: Path, rate: int) -> None:
         import numpy as np

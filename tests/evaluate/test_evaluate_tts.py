@@ -74,7 +74,7 @@ def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     assert found["change_over_time"] == pytest.approx(1, abs=0.3)
     assert found["duration_ratio"] == pytest.approx(1)
     assert found["attention_diagonality"] == found["attention_coverage"] == 1
-    assert found["repeats"] == found["skips"] == found["hit_limit"] == 0
+    assert found["repeats"] == found["skips"] == found["hit_limit"] == found["wrong_length"] == 0
     assert found["f0_rmse"] < 5
     assert found["voicing_error"] < 0.1
     assert 0 < found["rtf"] < 1
@@ -117,6 +117,7 @@ def test_a_model_that_outputs_no_audio_is_measured_as_a_bad_one(
     work = run(voice, corpus, registry, tmp_path / "store", THOROUGH)
     rows = Evaluation.read(work.folder).results
     mute = [row for row in rows if everywhere or "8" in row.details["text"]]
+    assert work.metrics["wrong_length"] == pytest.approx(len(mute) / 24, abs=1e-6)
     assert len(mute) == (24 if everywhere else 8)
     for row in mute:
         assert row.details["hypothesis"] == ""

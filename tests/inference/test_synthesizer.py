@@ -20,9 +20,12 @@ from tests.tone_asr_model import BLOCK, RATE, WORDS, MakeAsrModel, render_words
 from tests.tone_tts_model import FEATURES, FRAMES, MakeTtsModel, add_onnx_graph
 from voxline.audio.features import compute_features
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.pace import Pace
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.text_encoder import MAX_SYMBOLS, MAX_TEXT_CHARACTERS, EncodedSentence, TextEncoder
 from voxline.pipelines.cli.synthesis import read_text_argument
+from voxline.serving.refusals import RefusedError
+from voxline.serving.speech import SpeechRequest, synthesize_speech
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,34 @@ def test_a_sentence_whose_end_is_not_reached_is_halved(voice: Synthesizer, monke
     endless = voice.speak("1234 5671 8 345")
     assert (endless.pieces, endless.hit_limit) == (1, True)
     assert len(endless.waveform) == 15 * BLOCK
+
+
+def test_speech_that_stops_at_once_or_goes_on_is_named(make_tts_model: MakeTtsModel) -> None:
+    """Field case U2: "OK" of 0.0 s was done."""
+    voice = Synthesizer(make_tts_model(mute="8"), batch_size=2)
+    assert [result.pace_fault for result in voice.synthesize(["1234", "8", "12 8"])] == ["", "too_short", "too_short"]
+    spoken = voice.speak("123. 8.")
+    assert (spoken.pace_fault, spoken.hit_limit, spoken.is_whole) == ("too_short", False, False)
+    assert voice.about(spoken).startswith("the model stopped before its text was said: less than 0.02 s a symbol")
+    assert voice.about(voice.speak("123.")) == ""
+
+    # A digit takes 0.1 s, however long the pause that SSML asks for, and at whatever rate.
+    slow = Synthesizer(make_tts_model(mute="8"), pace=Pace(0.0, 0.01))
+    assert slow.synthesize("1" * 20).pace_fault == ""
+    assert slow.synthesize("1" * 30).pace_fault == "too_long"
+    assert voice.speak('<speak>1<break time="5s"/><prosody rate="50%">234</prosody></speak>').is_whole
+    quick = Synthesizer(make_tts_model(mute="8"), pace=Pace(0.2, 0.3))
+    assert quick.speak("1234").pace_fault == "too_short"
+    with pytest.raises(SettingsError, match=r"seconds a symbol: from 0.5 to 0.3"):
+        Pace(0.5, 0.3)
+
+
+def test_a_voice_that_stops_at_once_is_no_answer_to_a_request(make_tts_model: MakeTtsModel) -> None:
+    voice = Synthesizer(make_tts_model(mute="8"))
+    with pytest.raises(RefusedError, match="stopped before its text was said") as refused:
+        synthesize_speech(voice, SpeechRequest("voice", "8", "wav"))
+    assert refused.value.status == 500
+    assert synthesize_speech(voice, SpeechRequest("voice", "12", "wav"))[1] == 0.2
 
 
 def read_digits(mels: np.ndarray, rates: Sequence[float]) -> str:

@@ -18,6 +18,7 @@ from tests.command import voxline
 from tests.tone_asr_model import BLOCK, RATE
 from tests.tone_tts_model import FRAMES, MakeTtsModel, add_onnx_graph
 from tests.waiting import wait_until
+from voxline.inference.pace import Pace
 from voxline.inference.synthesizer import Synthesizer
 from voxline.pipelines.cli import synthesis
 from voxline.pipelines.cli.synthesis import synthesize_to_file, synthesize_to_folder
@@ -124,6 +125,18 @@ def test_a_changed_text_or_voice_is_spoken_again_and_a_refused_one_keeps_no_old_
     (tmp_path / "said/0003.wav").write_bytes(b"of somebody else")
     assert statuses(["1", "22", "333"]) == "kept done done"
     assert "0003.wav: of no earlier call; replaced" in capsys.readouterr().err
+
+
+def test_a_text_at_which_the_voice_stops_at_once_leaves_no_file(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    """Field case U2."""
+    voice = make_tts_model(mute="8")
+    results = [result for result, _ in synthesize_to_folder(tmp_path / "said", ["12", "8"], ".wav", voice)]
+    assert [(result.status, Path(result.file).exists()) for result in results] == [("done", True), ("too_short", False)]
+    assert results[1].error.startswith("the model stopped before its text was said")
+    lines = synthesis.synthesize_to_file(tmp_path / "a.wav", "8", voice)
+    assert "the model stopped before its text was said" in lines[1]
+    accepted = synthesize_to_folder(tmp_path / "said", ["12", "8"], ".wav", voice, pace=Pace(0.0, 1.0))
+    assert [result.status for result, _ in accepted] == ["done", "done"]
 
 
 @pytest.mark.slow

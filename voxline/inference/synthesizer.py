@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
+from voxline.inference.pace import PAUSES_SECONDS, USUAL_PACE, Pace, PaceFault
 from voxline.inference.saved_model import (
     VOCODER,
     SignatureSpec,
@@ -70,6 +71,7 @@ class SynthesisResult:
       alignment: attention weights, float32 [steps, symbols]; of speech at another rate, those of the usual one.
       waveform: float32 [samples] at the model's sample rate.
       hit_limit: the decoder was cut off after `max_steps`.
+      pace_fault: of its length at the usual rate.
     """
 
     symbols: str
@@ -77,6 +79,7 @@ class SynthesisResult:
     alignment: "Array"
     waveform: "Array"
     hit_limit: bool
+    pace_fault: PaceFault = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +90,18 @@ class Speech:
       waveform: float32 [samples] at the model's sample rate.
       hit_limit: the decoder was cut off after `max_steps`, in some sentence that could not be cut further.
       pieces: how many were synthesized and joined; 0 for a pause.
+      pace_fault: of the first sentence that stopped at once or went on, and could not be cut further.
     """
 
     waveform: "Array"
     hit_limit: bool
     pieces: int = 1
+    pace_fault: PaceFault = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the text was said, as far as its length tells."""
+        return not self.hit_limit and not self.pace_fault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +133,7 @@ class Synthesizer:
       threads: of ONNX Runtime for one batch; None: one for each core.
       sampling: of a vocoder that is a WaveGlow, in place of its own.
       iterations: of Griffin-Lim, in place of the voice's own; numpy then computes it.
+      pace: by which speech that stops at once shows.
 
     Attributes:
       info: the contents of `model.json`.
@@ -149,7 +160,9 @@ class Synthesizer:
         threads: int | None = None,
         sampling: Sampling = OWN_SAMPLING,
         iterations: int | None = None,
+        pace: Pace = USUAL_PACE,
     ) -> None:
+        self.pace = pace
         self.folder = exported_folder(model)
         self.info = read_model_info(self.folder)
         require_family(self.info, "tts", self.folder)
@@ -210,8 +223,8 @@ class Synthesizer:
     def speak(self, text: str) -> Speech:
         """Speaks a text, or an SSML document (`voxline.text.ssml`), whose pauses are silence of their exact length.
 
-        It is cut at its sentences (`TextEncoder.encode_speech`). A sentence whose end the decoder does not reach is
-        halved and spoken again; if a half does not end either, the first attempt is kept.
+        It is cut at its sentences (`TextEncoder.encode_speech`). A sentence whose end the decoder does not reach, or
+        that stops at once, is halved and spoken again; if a half is no better, the first attempt is kept.
 
         Raises:
           SettingsError: as `synthesize`; or the document is not understood: what, and its line.
@@ -237,6 +250,22 @@ class Synthesizer:
         """The meaning of `hit_limit`, for messages."""
         return f"the model did not stop within its {self.info.max_steps:,} decoder steps and was cut off"
 
+    def about(self, speech: Speech) -> str:
+        """What is wrong with speech, for messages; empty if nothing is."""
+        if speech.hit_limit:
+            return self.about_limit
+        if speech.pace_fault == "too_short":
+            return (
+                f"the model stopped before its text was said: less than {self.pace.min_symbol_seconds:g} s a symbol in "
+                "some sentence"
+            )
+        if speech.pace_fault:
+            return (
+                f"the model went on after its text: more than {self.pace.max_symbol_seconds:g} s a symbol and "
+                f"{PAUSES_SECONDS:g} s in some sentence"
+            )
+        return ""
+
     def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
         import numpy as np
 
@@ -252,7 +281,8 @@ class Synthesizer:
 
     def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int) -> Speech:
         """Returns the speech of a sentence, or of its halves if they end and the sentence did not."""
-        halves = self.text.halve(sentence) if result.hit_limit and cuts else []
+        speech = Speech(result.waveform, result.hit_limit, pace_fault=result.pace_fault)
+        halves = self.text.halve(sentence) if cuts and not speech.is_whole else []
         parts: list[Speech] = []
         for half in halves:
             if isinstance(half, EncodedSentence):
@@ -260,11 +290,10 @@ class Synthesizer:
                 parts.append(self._to_its_end(half, again, cuts - 1))
             else:
                 parts += self._speak([half], 1)
-            # A half that does not end makes the whole attempt useless.
-            if parts[-1].hit_limit:
+            # A half that is not said whole makes the whole attempt useless.
+            if not parts[-1].is_whole:
                 break
-        ended = parts and not parts[-1].hit_limit
-        return _join(parts) if ended else Speech(result.waveform, result.hit_limit)
+        return _join(parts) if parts and parts[-1].is_whole else speech
 
     def _speak_sentences(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
         """Speaks sentences in order; unusual rates take the vocoder or numpy's Griffin-Lim."""
@@ -357,7 +386,9 @@ class Synthesizer:
             alignment = outputs["alignments"][row][: self._steps(decoded[row]), : len(text)]
             if not all(np.isfinite(array).all() for array in (mels, waveform, alignment)):
                 raise self._not_finite(text)
-            results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row])))
+            # Without the tempo that SSML asks for.
+            fault = self.pace.fault(text, decoded[row] * self.features.hop_length / self.sample_rate)
+            results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row]), fault))
         return results
 
     def _with_tempo(
@@ -479,4 +510,6 @@ def _join(parts: Sequence[Speech]) -> Speech:
     import numpy as np
 
     waveform = np.concatenate([part.waveform for part in parts])
-    return Speech(waveform, any(part.hit_limit for part in parts), sum(part.pieces for part in parts))
+    faults = [part.pace_fault for part in parts if part.pace_fault]
+    hit_limit = any(part.hit_limit for part in parts)
+    return Speech(waveform, hit_limit, sum(part.pieces for part in parts), faults[0] if faults else "")

@@ -144,6 +144,8 @@ _METRICS = (
     Metric("repeats", "repeats per utterance", TTS, "rate"),
     Metric("skips", "skips per utterance", TTS, "rate"),
     Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
+    Metric("wrong_length", "utterances that stop at once, or go on after their text", TTS, "rate", unit="%",
+           label="wrong length"),
     Metric("rtf", "real-time factor", comparable=False, label="real-time factor"),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
+from voxline.inference.pace import USUAL_PACE, Pace
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
@@ -48,6 +49,7 @@ class FollowedModel:
       root: the registry's folder or URI.
       reference: NAME, NAME@production, NAME@candidate or NAME@7.
       threads: of ONNX Runtime for one recording.
+      pace: by which a voice that stops at once shows.
       may_start_empty: whether a model of which no version can be served is a fault, and no error.
 
     Attributes:
@@ -65,7 +67,15 @@ class FollowedModel:
       WorkError: no version can be served.
     """
 
-    def __init__(self, root: Path | str, reference: str, threads: int = 1, *, may_start_empty: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        reference: str,
+        threads: int = 1,
+        *,
+        may_start_empty: bool = False,
+        pace: Pace = USUAL_PACE,
+    ) -> None:
         self.reference = reference
         self.fault = ""
         self.absent = ""
@@ -76,6 +86,7 @@ class FollowedModel:
 
         self._root = root
         self._threads = threads
+        self._pace = pace
 
         # Versions that could not be loaded, with the files that they had then.
         self._refused: dict[int, tuple[str, ...]] = {}
@@ -271,7 +282,11 @@ class FollowedModel:
         try:
             voice = read_model_info(folder).family == "tts"
             # The first call, which each of them makes, warms it.
-            engine = Synthesizer(folder, threads=self._threads) if voice else Recognizer(folder, threads=self._threads)
+            engine = (
+                Synthesizer(folder, threads=self._threads, pace=self._pace)
+                if voice
+                else Recognizer(folder, threads=self._threads)
+            )
         except WorkError as error:
             raise WorkError(f"{self.reference}, version {version}: {error}") from None
         return LoadedVersion(engine, version, digest, time.time())

@@ -78,7 +78,7 @@ def run_server(
     if len(set(names)) < len(names):
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
 
-    models = [FollowedModel(root, name, may_start_empty=True) for name in names or recognizers(root)]
+    models = [FollowedModel(root, name, may_start_empty=True, pace=limits.pace) for name in names or recognizers(root)]
     if not any(model.current for model in models) and any(model.fault for model in models):
         faults = "; ".join(model.fault or f"{model.reference}: {model.absent}" for model in models)
         raise WorkError(f"no model can be served: {faults}")

@@ -74,7 +74,7 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     """The recording in its format, and its length in seconds; runs in a thread.
 
     Raises:
-      RefusedError: the voice cannot read the text, or does not end; or nothing can encode the format.
+      RefusedError: the voice cannot read the text, does not end, or stops at once; or nothing can encode the format.
     """
     import numpy as np
 
@@ -88,8 +88,8 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     except VoxlineError as error:
         raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
     # Half a sentence is no answer.
-    if speech.hit_limit:
-        message = f"{voice.about_limit}; try another wording, or shorter sentences"
+    if fault := voice.about(speech):
+        message = f"{fault}; try another wording, or shorter sentences"
         raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message)
     # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped.
     samples = to_int16(speech.waveform / float(np.abs(speech.waveform).max(initial=1.0)))

@@ -79,7 +79,8 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
 
     # Teacher forcing gives the network the recorded frames, so it shows the voice without its errors of timing.
     forced = features_to_waveform(sample.teacher_forced.mels, synthesizer.features)
-    ended = "cut off at the step limit" if sample.synthesized.hit_limit else "complete"
+    fault = sample.synthesized.pace_fault.replace("_", " ")
+    ended = "cut off at the step limit" if sample.synthesized.hit_limit else fault or "complete"
     values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("mel_l1", "mel_dtw", "mcd")}
     caption = (
         f"{utterance.id}, {ended}; mel distance {values['mel_l1']} teacher-forced, {values['mel_dtw']} autoregressive, "

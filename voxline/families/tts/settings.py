@@ -23,6 +23,7 @@ from voxline.components.push.settings import (
 )
 from voxline.errors import SettingsError
 from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2Settings, TtsModelSettings
+from voxline.inference.pace import PAUSES_SECONDS, USUAL_PACE, Pace
 from voxline.settings import Settings
 from voxline.training.settings import TrainSettings
 
@@ -410,6 +411,22 @@ class TtsEvaluateSettings(SpeechEvaluateSettings):
     """Bounds between slices by length of the text, in symbols."""
 
     worst_utterances: int = pydantic.Field(5, ge=0, le=1000, description="worst utterances shown in the report")
+    min_symbol_seconds: float = pydantic.Field(
+        USUAL_PACE.min_symbol_seconds,
+        ge=0,
+        le=1,
+        description="seconds of speech for each letter, digit or phoneme, below which it stopped at once",
+    )
+    max_symbol_seconds: float = pydantic.Field(
+        USUAL_PACE.max_symbol_seconds,
+        gt=0,
+        le=60,
+        description=f"the same, beside {PAUSES_SECONDS:g} s of pauses, above which it went on after the text",
+    )
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(self.min_symbol_seconds, self.max_symbol_seconds)
 
 
 class TtsPushSettings(PushSettings):
@@ -420,7 +437,7 @@ class TtsPushSettings(PushSettings):
 
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field(
-        {"round_trip_wer": 0.5, "hit_limit": 0.1, "attention_diagonality": 0.5}, description=LIMITS
+        {"round_trip_wer": 0.5, "hit_limit": 0.1, "wrong_length": 0.1, "attention_diagonality": 0.5}, description=LIMITS
     )
     max_regression: dict[str, Margin] = pydantic.Field({"round_trip_wer": 0.01, "mcd": 0.1}, description=REGRESSION)
     max_relative_regression: dict[str, Margin] = pydantic.Field(

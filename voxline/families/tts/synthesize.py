@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 HIT_LIMIT = "hit_limit"
 """The metric of utterances that were cut off at the step limit."""
 
-RANKING = (HIT_LIMIT, "round_trip_wer", "skips", "repeats", "mcd")
+WRONG_LENGTH = "wrong_length"
+"""The metric of utterances that stop at once, or go on after their text."""
+
+RANKING = (HIT_LIMIT, WRONG_LENGTH, "round_trip_wer", "skips", "repeats", "mcd")
 """Metrics by which the worst utterances are chosen, the weightiest first."""
 
 
@@ -206,6 +209,7 @@ def _measure(
         "repeats": SumAndWeight(attention.repeats),
         "skips": SumAndWeight(attention.skips),
         HIT_LIMIT: SumAndWeight(int(sample.synthesized.hit_limit)),
+        WRONG_LENGTH: SumAndWeight(int(sample.synthesized.pace_fault != "")),
     }
     seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
 
