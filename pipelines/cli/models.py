@@ -161,9 +161,7 @@ def synthesize(
     ] = None,
     symbol_seconds: Annotated[
         tuple[float, float],
-        typer.Option(
-            metavar="FROM TO", help="Least and most seconds a symbol; beyond, speech stopped at once or went on."
-        ),
+        typer.Option(metavar="FROM TO", help="Least and most seconds a symbol; other speech is not whole."),
     ] = (0.02, 0.3),
     as_json: AsJson = False,
 ) -> None:

@@ -55,7 +55,7 @@ def serve(
     decode_seconds: Annotated[float, typer.Option(min=1, help="Seconds that decoding a recording may take.")] = 30.0,
     symbol_seconds: Annotated[
         tuple[float, float],
-        typer.Option(metavar="FROM TO", help="Least and most seconds of speech a symbol; a voice beyond answers 500."),
+        typer.Option(metavar="FROM TO", help="Least and most seconds of speech a symbol; beyond: 500."),
     ] = (0.02, 0.3),
     streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
     capture: Annotated[

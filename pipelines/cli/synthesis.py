@@ -377,7 +377,7 @@ class _Spooled:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every part of the text was said to its end."""
+        """True if every part of the text was said to its end."""
         return self._worst.is_whole
 
     def described(self, result: TextResult, synthesizer: "Synthesizer") -> TextResult:

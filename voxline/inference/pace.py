@@ -42,7 +42,7 @@ class Pace:
             )
 
     def fault(self, symbols: str, seconds: float) -> PaceFault:
-        """What is wrong with the length of speech.
+        """Names the fault of the length of speech.
 
         >>> Pace().fault("hello there", 0.025), Pace().fault("hello there", 0.9), Pace().fault("ok", 9.0)
         ('too_short', '', 'too_long')

@@ -100,7 +100,7 @@ class Speech:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the text was said, as far as its length tells."""
+        """True if all of the text was said, as far as its length shows."""
         return not self.hit_limit and not self.pace_fault
 
 
@@ -251,7 +251,7 @@ class Synthesizer:
         return f"the model did not stop within its {self.info.max_steps:,} decoder steps and was cut off"
 
     def about(self, speech: Speech) -> str:
-        """What is wrong with speech, for messages; empty if nothing is."""
+        """Describes the fault of speech, for messages; empty if it has none."""
         if speech.hit_limit:
             return self.about_limit
         if speech.pace_fault == "too_short":

@@ -26,7 +26,7 @@ class ServingLimits:
       idle_seconds: in which a client of a session must send something, and read what it is sent.
       request_seconds: from the last byte of a request to its answer; then it is ended, and answered with 503.
       decode_seconds: of wall time and of processor time, that decoding a recording may take.
-      pace: of speech; a voice that stops at once or goes on answers with 500.
+      pace: of speech; a voice that stops at once, or too late, answers with 500.
     """
 
     concurrency: int = 2
