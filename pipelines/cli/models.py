@@ -210,6 +210,7 @@ def synthesize(
         from voxline.inference.vocoder import Sampling
 
         sound["sampling"] = Sampling(sigma, denoiser)
+    # Only where it is asked for: it is in the key by which files are kept.
     if symbol_seconds != (0.02, 0.3):
         from voxline.inference.pace import Pace
 
