@@ -274,7 +274,7 @@ def test_a_client_that_sends_fast_enough_has_its_time(start: Start, monkeypatch:
         for part in (body[:300], body[300:1000], body[1000:]):
             client.sendall(part)
             time.sleep(0.4)
-        assert read_answer(client)[2] == {"text": "one two"}
+        assert read_answer(client)[2]["text"] == "one two"
 
 
 def test_recordings_fill_no_more_than_their_room(start: Start) -> None:

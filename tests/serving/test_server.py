@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -126,6 +127,59 @@ def test_openais_own_client_works_unchanged(served: Served, registry: Registry) 
         client.audio.transcriptions.create(model="whisper-1", file=("a.wav", wav()))
     with pytest.raises(openai.BadRequestError, match=r"a.wav: cannot be transcribed"):
         client.audio.transcriptions.create(model="asr", file=("a.wav", b"no audio" * 100))
+
+
+def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Served) -> None:
+    import openai
+
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+
+    def ask(**fields: Any) -> Any:
+        return client.audio.transcriptions.create(model="asr", file=("a.wav", wav()), **fields)
+
+    with_all = ask(response_format="verbose_json")
+    assert [word.word for word in with_all.words] == ["one", "six"]
+    assert [segment.text for segment in with_all.segments] == ["one six"]
+    words = ask(response_format="verbose_json", timestamp_granularities=["word"])
+    assert (len(words.words), words.segments) == (2, None)
+    segments = ask(response_format="verbose_json", timestamp_granularities=["segment"])
+    assert (segments.words, len(segments.segments)) == (None, 1)
+    assert ask(language="en", temperature=0.0, prompt="", chunking_strategy="auto").usage.seconds > 0
+
+    for fields, name in (
+        ({"timestamp_granularities": ["word"]}, "timestamp_granularities"),
+        ({"response_format": "verbose_json", "timestamp_granularities": ["line"]}, "timestamp_granularities"),
+        ({"temperature": 0.4}, "temperature"),
+        ({"prompt": "names"}, "prompt"),
+        ({"chunking_strategy": {"type": "server_vad"}}, "chunking_strategy[type]"),
+        ({"include": ["logprobs"]}, "include"),
+        ({"known_speaker_names": ["a"]}, "known_speaker_names"),
+        ({"language": "the English one"}, "language"),
+        ({"extra_body": {"reponse_format": "text"}}, "reponse_format"),
+        ({"response_format": "diarized_json"}, "response_format"),
+        ({"response_format": "srt", "stream": True}, "response_format"),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(**fields)
+        assert refused.value.param == name
+
+
+def test_a_transcript_comes_as_events(served: Served) -> None:
+    import openai
+
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    long = wav(" ".join(["one two"] * 30))
+    whole = client.audio.transcriptions.create(model="asr", file=("a.wav", long)).text
+    with client.audio.transcriptions.create(model="asr", file=("a.wav", long), stream=True) as stream:
+        events: list[Any] = list(stream)
+    *deltas, done = events
+    assert [event.type for event in deltas] == ["transcript.text.delta"] * len(deltas)
+    assert len(deltas) > 1
+    assert "".join(event.delta for event in deltas) == done.text == whole
+    assert done.type == "transcript.text.done"
+    response = served.send(wav(), stream="true")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-voxline-version"] == "1"
 
 
 def test_every_format_is_written(served: Served) -> None:
@@ -262,7 +316,7 @@ def test_whatever_a_client_sends_the_answer_has_openais_form(served: Served, mon
             f"{served.url}/v1/audio/transcriptions", content=form(*parts), headers=kind, timeout=PATIENCE_SECONDS
         )
 
-    assert post(("model", b"asr"), ('file; filename="../\0/a.\0wav"', wav())).json() == {"text": "one six"}
+    assert post(("model", b"asr"), ('file; filename="../\0/a.\0wav"', wav())).json()["text"] == "one six"
     refused = post(("model", b"asr"), ("prompt", bytes(100_000)), ('file; filename="a"', wav()))
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Part exceeded maximum size of 64KB.")
     absent = httpx.post(f"{served.url}/v1/embeddings")

@@ -32,7 +32,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -64,7 +64,7 @@ from voxline.serving.metrics import ServerMetrics
 from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
-from voxline.serving.subtitles import srt, verbose, vtt
+from voxline.serving.transcription_request import TranscriptionRequest
 from voxline.serving.transcription_session import TranscriptionSession
 from voxline.serving.uploads import BUSY, Uploads
 from voxline.store.scratch import scratch_root
@@ -72,7 +72,6 @@ from voxline.store.scratch import scratch_root
 if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
 
-FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 Result = TypeVar("Result")
 Engine = TypeVar("Engine", Recognizer, Synthesizer)
 PAGE_POLICY = (
@@ -206,24 +205,13 @@ class RecognizerServer:
     async def _transcribe(self, request: Request) -> Response:
         async with self.uploads.admitted(caller_of(request.scope)) as upload, contextlib.AsyncExitStack() as stack:
             form = await self.uploads.read_form(request, upload, stack)
-            model = self._find(str(form.get("model") or ""))
-            shape = str(form.get("response_format") or "json")
-
             # What can be refused without decoding is refused here.
-            if shape not in FORMATS:
-                raise RefusedError(
-                    HTTPStatus.BAD_REQUEST, f"{shape!r}: {', '.join(FORMATS)} is accepted", "response_format"
-                )
-
-            if str(form.get("stream") or "false").lower() == "true":
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "a transcript comes whole; leave stream out", "stream")
-            recording = form.get("file")
-            if not isinstance(recording, UploadFile):
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
-
+            wish = TranscriptionRequest.read(form)
+            model = self._find(wish.model)
             _served(model, Recognizer)  # refuses a voice
+
             # The upload may be read twice, by the candidate and by production: one at a time.
-            hear = functools.partial(self._hear, recording, threading.Lock())
+            hear = functools.partial(self._hear, wish.recording, threading.Lock())
             sessions = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
             (transcript, waveform, rate), served, arm = await self._answer(
                 request, model, joined(sessions), hear, _measure_transcript
@@ -231,7 +219,7 @@ class RecognizerServer:
 
         self.metrics.audio.inc(transcript.seconds)
 
-        response = _signed(_format(transcript, shape), served, arm)
+        response = _signed(wish.answer(transcript), served, arm)
 
         # Captured only after the answer is known, and without making it wait.
         if self._capture:
@@ -424,12 +412,3 @@ def _signed(response: Response, served: LoadedVersion, arm: str) -> Response:
     response.headers["x-voxline-version"] = str(served.version)
     response.headers["x-voxline-digest"] = served.digest
     return response
-
-
-def _format(transcript: Transcript, shape: str) -> Response:
-    if shape == "json":
-        return JSONResponse({"text": transcript.text})
-    if shape == "verbose_json":
-        return JSONResponse(verbose(transcript))
-    text = transcript.text + "\n" if shape == "text" else (srt if shape == "srt" else vtt)(transcript)
-    return PlainTextResponse(text)

@@ -13,7 +13,7 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
     """The transcript in the form of OpenAI's `verbose_json`; times in seconds."""
     segments = [
         {"id": number, "start": round(start, 3), "end": round(end, 3), "text": text}
-        for number, (start, end, text) in enumerate(_cues(transcript))
+        for number, (start, end, text) in enumerate(cues(transcript))
     ]
     return {
         "task": "transcribe",
@@ -40,19 +40,19 @@ def describe_words(transcript: Transcript) -> list[dict[str, Any]]:
 
 def srt(transcript: Transcript) -> str:
     """SubRip: numbered cues, times as 00:00:01,500."""
-    cues = enumerate(_cues(transcript), start=1)
-    return "".join(f"{number}\n{_time(a, ',')} --> {_time(b, ',')}\n{text}\n\n" for number, (a, b, text) in cues)
+    numbered = enumerate(cues(transcript), start=1)
+    return "".join(f"{number}\n{_time(a, ',')} --> {_time(b, ',')}\n{text}\n\n" for number, (a, b, text) in numbered)
 
 
 def vtt(transcript: Transcript) -> str:
     """WebVTT: https://www.w3.org/TR/webvtt1/."""
-    cues = (f"{_time(start, '.')} --> {_time(end, '.')}\n{text}\n\n" for start, end, text in _cues(transcript))
-    return "WEBVTT\n\n" + "".join(cues)
+    parts = (f"{_time(start, '.')} --> {_time(end, '.')}\n{text}\n\n" for start, end, text in cues(transcript))
+    return "WEBVTT\n\n" + "".join(parts)
 
 
-def _cues(transcript: Transcript) -> list[tuple[float, float, str]]:
+def cues(transcript: Transcript) -> list[tuple[float, float, str]]:
     """Start, end and text of each cue: words, as many as fit into its time and its line."""
-    cues: list[tuple[float, float, str]] = []
+    groups: list[tuple[float, float, str]] = []
     place = 0
     for word in transcript.words:
         # Texts in Chinese have no space between their words.
@@ -61,14 +61,14 @@ def _cues(transcript: Transcript) -> list[tuple[float, float, str]]:
         place = begin + len(word.word) if begin >= 0 else place
 
         # A word that fits continues the cue before, in time and in width.
-        if cues:
-            start, _, text = cues[-1]
+        if groups:
+            start, _, text = groups[-1]
             longer = f"{text}{space}{word.word}"
             if word.end - start <= CUE_SECONDS and len(longer) <= CUE_CHARACTERS:
-                cues[-1] = start, word.end, longer
+                groups[-1] = start, word.end, longer
                 continue
-        cues.append((word.start, word.end, word.word))
-    return cues
+        groups.append((word.start, word.end, word.word))
+    return groups
 
 
 def _time(seconds: float, point: str) -> str:
