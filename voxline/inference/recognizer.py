@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from voxline.audio.pauses import LEVEL, Cuts, cut_at_pauses, find_pauses, measure_levels, pause_finder
 from voxline.errors import SettingsError
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine, OnnxModel, choose_engine
@@ -38,7 +39,14 @@ from voxline.inference.saved_model import (
 from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
 from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
 from voxline.inference.token_decoder import TokenDecoder, WrittenText, join_parts, needs_ctc
-from voxline.inference.transcript import DecodedWaveform, Transcript, alternatives_of, transcript_of_words
+from voxline.inference.transcript import (
+    DecodedWaveform,
+    Transcript,
+    alternatives_of,
+    join_decoded,
+    join_transcripts,
+    transcript_of_words,
+)
 from voxline.inference.waveforms import prepare_array, read_waveform, reason_not_transcribed
 from voxline.progress import print_status
 
@@ -51,6 +59,15 @@ if TYPE_CHECKING:
     from voxline.text.alphabet import Alphabet
 
 SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
+LONG_PAUSE_SECONDS = 0.6
+"""A pause of so much is always a cut: networks write words into silence that they were not trained on."""
+USUAL = 1.5
+PUBLISHED_SECONDS = 20.0
+"""A longer part is cut at its longest pause: this many times the mean of the training, or seconds where that is not
+known."""
+MARGIN_SECONDS = 0.2
+SHORTEST_SECONDS = 0.3
+DECODER_MARGIN_SECONDS = 0.5
 ONNX_BATCH_SECONDS = 24.0
 """The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
 
@@ -67,6 +84,8 @@ class Recognizer:
       beams: texts that the decoder of a model with one follows; 1: greedy decoding. CTC models have no such choice.
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow.
       threads: of ONNX Runtime for one batch; None: one for each core.
+      pauses: at which recordings are cut before the network hears them: "level", "silero", "off" or the ONNX file of
+        Silero VAD; see `voxline.audio.pauses`.
 
     Attributes:
       engine: "onnx" or "tensorflow".
@@ -94,9 +113,11 @@ class Recognizer:
         beams: int = 1,
         engine: Engine = "auto",
         threads: int | None = None,
+        pauses: str = LEVEL,
     ) -> None:
         import numpy as np
 
+        self.finder = pause_finder(pauses)
         self.folder = exported_folder(model)
         self.info = read_model_info(self.folder)
         require_family(self.info, "asr", self.folder)
@@ -176,6 +197,22 @@ class Recognizer:
 
     def recognize_waveforms(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
         """Like `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`."""
+        if self._decoder is not None:
+            return self._recognize_parts(waveforms)  # it cuts by itself
+
+        parts, offsets = self._in_parts(waveforms)
+        heard = iter(self._recognize_parts(parts))
+        spaced = " " in self.alphabet.characters
+        transcripts = []
+        for waveform, begins in zip(waveforms, offsets, strict=True):
+            of_parts = list(itertools.islice(heard, len(begins)))
+            seconds = len(waveform) / self.sample_rate
+            joined = join_transcripts(of_parts, begins, seconds, spaced, self._n_best)
+            transcripts.append(dataclasses.replace(joined, note=self._note(waveform)))
+        return transcripts
+
+    def _recognize_parts(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
+        """The transcripts of waveforms that are heard whole."""
         notes = [self._note(waveform) for waveform in waveforms]
         transcripts = [
             Transcript("", [], None, len(waveform) / self.sample_rate, note)
@@ -212,14 +249,22 @@ class Recognizer:
 
     def decode_waveforms(self, waveforms: Sequence["Waveform"]) -> list[DecodedWaveform]:
         """Like `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
-        import numpy as np
-
         if self._decoder is not None:
+            import numpy as np
+
             no_frames = np.zeros((0, 0), np.float32)
             return [
                 DecodedWaveform(texts[0].text, texts[0].text, no_frames, texts[0].confidence)
                 for texts in self._write(waveforms)
             ]
+
+        parts, offsets = self._in_parts(waveforms)
+        heard = iter(self._decode_parts(parts))
+        return [join_decoded(list(itertools.islice(heard, len(begins))), self.alphabet) for begins in offsets]
+
+    def _decode_parts(self, waveforms: Sequence["Waveform"]) -> list[DecodedWaveform]:
+        """The outputs of a CTC model for waveforms that are heard whole."""
+        import numpy as np
 
         # An empty waveform has no frames: the network would fail on it.
         nothing = np.zeros((0, len(self.info.alphabet) + 1), np.float32)
@@ -230,8 +275,49 @@ class Recognizer:
                 decoded[index] = result
         return decoded
 
+    def _in_parts(self, waveforms: Sequence["Waveform"]) -> "tuple[list[Waveform], list[list[float]]]":
+        """Cuts waveforms at pauses.
+
+        Returns:
+          The parts of all of them, in order; and of each waveform the seconds at which its parts begin.
+        """
+        parts: list[Waveform] = []
+        offsets: list[list[float]] = []
+        cuts = self.cuts
+        for waveform in waveforms:
+            seconds = len(waveform) / self.sample_rate
+            if not len(waveform) or (self.finder is None and seconds <= cuts.limit):
+                parts.append(waveform)
+                offsets.append([0.0])
+                continue
+            if self.finder:
+                pauses, levels = find_pauses(waveform, self.sample_rate, self.finder)
+            else:
+                pauses, levels = [], measure_levels(waveform, self.sample_rate)
+            begins = []
+            for part in cut_at_pauses(pauses, levels, seconds, cuts):
+                first = round(part.offset * self.sample_rate)
+                parts.append(waveform[first : first + round(part.duration * self.sample_rate)])
+                begins.append(part.offset)
+            offsets.append(begins)
+        return parts, offsets
+
+    @functools.cached_property
+    def cuts(self) -> Cuts:
+        """Where recordings are cut: at pauses alone of a CTC model, and within the window of a decoder."""
+        if self._decoder is not None:
+            window = self._decoder.window / self.sample_rate
+            return Cuts(always=LONG_PAUSE_SECONDS, margin=DECODER_MARGIN_SECONDS, limit=window, packed=True)
+
+        # A published model states no dataset: it was trained on recordings of up to half a minute.
+        dataset = self.info.dataset
+        count = dataset.counts.get("train", 0)
+        usual = dataset.seconds.get("train", 0.0) / count if count else 0.0
+        longest = max(USUAL * usual, 1.0) if usual else PUBLISHED_SECONDS
+        return Cuts(always=LONG_PAUSE_SECONDS, longest=longest, margin=MARGIN_SECONDS, shortest=SHORTEST_SECONDS)
+
     def log_probabilities(self, waveforms: Sequence["Waveform"]) -> list["npt.NDArray[np.float32]"]:
-        """The network's output for waveforms that are ready for the model, such as for `ctc_alignment`.
+        """The network's output for waveforms that are ready for the model, such as for `ctc_alignment`; none is cut.
 
         Args:
           waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1].
@@ -391,12 +477,14 @@ class Recognizer:
         parts: list[Waveform] = []
         owners: list[int] = []
         starts: list[float] = []
-        for owner, waveform in enumerate(waveforms):
-            pieces = decoder.cut(waveform) if len(waveform) else []
-            parts += pieces
-            owners += [owner] * len(pieces)
-            ends = itertools.accumulate(map(len, pieces), initial=0)
-            starts += [samples / self.sample_rate for samples in ends][: len(pieces)]
+        pieces, offsets = self._in_parts(waveforms)
+        of_owners = iter(pieces)
+        for owner, begins in enumerate(offsets):
+            for piece, begin in zip(itertools.islice(of_owners, len(begins)), begins, strict=True):
+                if len(piece):
+                    parts.append(piece)
+                    owners.append(owner)
+                    starts.append(begin)
 
         # Each part costs as much as one of the whole window.
         texts: list[list[WrittenText]] = [[] for _ in waveforms]

@@ -1,6 +1,6 @@
 """An exported recognizer with a decoder, which writes tokens: greedy or beam search by SavedModel or ONNX Runtime.
 
-It hears 30 seconds at a time; a longer recording is cut at its quietest places. Words have times by the attention to
+It hears 30 seconds at a time; `Recognizer` cuts a longer recording at pauses. Words have times by the attention to
 the encodings (`token_times`), and a text one confidence: the geometric mean of the probabilities of its tokens.
 """
 
@@ -38,8 +38,6 @@ TIMED = {
 }
 """Not of models of earlier releases, whose words have no times."""
 FRAMES_PER_POSITION = 2
-SEARCHED_SECONDS = 0.2
-"""Of the quietest place at which a recording is cut."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,15 +111,6 @@ class TokenDecoder:
             self._graphs = OnnxTokenSearch(folder, rules, network["token_positions"], threads)
         else:
             self._model, self._signatures = load_saved_model(folder, SIGNATURES, TIMED)
-
-    def cut(self, waveform: "Waveform") -> list["Waveform"]:
-        """The parts of a recording that are heard one after the other."""
-        parts = []
-        while len(waveform) > self.window:
-            end = self._quietest(waveform[: self.window])
-            parts.append(waveform[:end])
-            waveform = waveform[end:]
-        return [*parts, waveform]
 
     def __call__(
         self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]", *, times: bool = False
@@ -206,18 +195,6 @@ class TokenDecoder:
 
     def _call(self, name: str, **inputs: Any) -> dict[str, Any]:
         return call_signature(self._signatures[name], self._folder, **inputs)
-
-    def _quietest(self, waveform: "Waveform") -> int:
-        """The sample at the middle of the quietest stretch of the second half."""
-        import numpy as np
-
-        step = max(round(SEARCHED_SECONDS / 4 * self._rate), 1)
-        first = len(waveform) // 2
-        count = (len(waveform) - first) // step
-        # Energies of quarters of a stretch, then of stretches: [quarters - 3]
-        quarters = np.square(waveform[first : first + count * step], dtype=np.float64).reshape(count, step).sum(axis=1)
-        stretches = np.convolve(quarters, np.ones(min(4, count)), "valid")
-        return first + (int(stretches.argmin()) + 2) * step
 
 
 def _longest(features: FeatureSettings, positions: int) -> int:

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from voxline.text.alphabet import is_ideograph
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
     from voxline.inference.beam_search import ScoredText
     from voxline.inference.ctc_alignment import AlignedWord
     from voxline.inference.token_decoder import WrittenText
+    from voxline.text.alphabet import Alphabet
+
+
+_IMPOSSIBLE = -100.0
+"""A logarithm that no search follows, and which can be added up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,10 +97,7 @@ def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: floa
             for timed_word in words
         ]
 
-    # A confidence of zero would be a logarithm of minus infinity.
-    logs = [math.log(max(word.confidence, 1e-12)) for word in words]
-    confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
-    return Transcript(text, words, confidence, seconds)
+    return Transcript(text, words, _mean_confidence(words), seconds)
 
 
 def alternatives_of(best: "Sequence[ScoredText | WrittenText]", count: int) -> tuple[Alternative, ...]:
@@ -105,3 +109,74 @@ def alternatives_of(best: "Sequence[ScoredText | WrittenText]", count: int) -> t
     weights = [math.exp(text.score - best[0].score) for text in best]
     total = math.fsum(weights)
     return tuple(Alternative(text.text, weight / total) for text, weight in zip(best, weights, strict=True))
+
+
+def join_transcripts(
+    parts: Sequence[Transcript], offsets: Sequence[float], seconds: float, spaced: bool, n_best: int = 1
+) -> Transcript:
+    """The transcript of a recording of which the parts between pauses were transcribed.
+
+    Args:
+      parts: in order.
+      offsets: seconds at which each begins.
+      seconds: of the recording.
+      spaced: whether texts of the model have spaces.
+      n_best: most alternatives.
+    """
+    words = [
+        dataclasses.replace(word, start=min(word.start + offset, seconds), end=min(word.end + offset, seconds))
+        for part, offset in zip(parts, offsets, strict=True)
+        for word in part.words
+    ]
+    text = _join([part.text for part in parts], spaced)
+    alternatives: list[Alternative] = [Alternative("", 1.0)] if any(part.alternatives for part in parts) else []
+    for part in parts if alternatives else []:
+        # Parts are heard independently, so the probabilities multiply.
+        choices = part.alternatives or (Alternative(part.text, 1.0),)
+        product = [
+            Alternative(_join([before.text, choice.text], spaced), before.confidence * choice.confidence)
+            for before in alternatives
+            for choice in choices
+        ]
+        alternatives = sorted(product, key=lambda choice: -choice.confidence)[:n_best]
+    total = math.fsum(choice.confidence for choice in alternatives) or 1.0
+    shares = tuple(Alternative(choice.text, choice.confidence / total) for choice in alternatives)
+    return Transcript(text, words, _mean_confidence(words), seconds, "", shares)
+
+
+def join_decoded(parts: "Sequence[DecodedWaveform]", alphabet: "Alphabet") -> DecodedWaveform:
+    """The outputs of a CTC model for a waveform of which the parts between pauses were decoded.
+
+    Between two parts is a frame that is a space or blank, as likely as not: a pause is both, and neither part has it.
+    """
+    import numpy as np
+
+    if len(parts) == 1:
+        return parts[0]
+    spaced = " " in alphabet.characters
+    pause = [alphabet.blank, *(label for label, symbol in enumerate(alphabet.symbols) if symbol == " ")]
+    between = np.full((1, alphabet.blank + 1), _IMPOSSIBLE, np.float32)
+    between[0, pause] = -math.log(len(pause))
+    frames = [part.log_probabilities for part in parts]
+    joined = np.concatenate([rows for values in frames for rows in (values, between)][:-1])
+    text = _join([part.text for part in parts], spaced)
+    return DecodedWaveform(text, _join([part.greedy for part in parts], spaced), joined)
+
+
+def _join(texts: Sequence[str], spaced: bool) -> str:
+    """Texts as one; no space between ideographs.
+
+    >>> _join(["turn on", "", "the light"], True), _join(["打开", "灯 a", "b"], True)
+    ('turn on the light', '打开灯 a b')
+    """
+    joined = ""
+    for text in texts:
+        between = spaced and joined and text and not (is_ideograph(joined[-1]) and is_ideograph(text[0]))
+        joined += f" {text}" if between else text
+    return joined
+
+
+def _mean_confidence(words: "Sequence[AlignedWord]") -> float | None:
+    # A confidence of zero would be a logarithm of minus infinity.
+    logs = [math.log(max(word.confidence, 1e-12)) for word in words]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None

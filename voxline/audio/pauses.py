@@ -1,0 +1,384 @@
+"""Speech pauses of a recording, and the parts into which it is cut there. Networks hear utterances best.
+
+A pause is found by the level, relative to the recording's own noise and speech, or by Silero VAD (`SileroFinder`). All
+that hears long recordings cuts here: `transcribe`, the HTTP route, `evaluate`, `align` and `corpus label`.
+"""
+
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from voxline.errors import SettingsError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+LEVEL, SILERO, OFF = "level", "silero", "off"
+"""How pauses are found. In place of `SILERO`, which is the file in the package silero-vad, the path of an ONNX file."""
+LEVEL_SECONDS = 0.005
+"""Between two levels."""
+PAUSE_SECONDS = 0.25
+"""A shorter one is a stop or a breath within a phrase."""
+_SMOOTH = 5
+"""Levels of which the median counts: one period of a low voice is not quiet."""
+_MINUTE = 30.0
+"""Seconds around, to each side, whose levels decide what is quiet."""
+_DIGITAL_SILENCE_DB = -90.0
+_ABOVE_NOISE_DB = 12.0
+"""A pause is no louder than this above the quiet parts of the minute around, nor than halfway to the speech."""
+_LEAST_RANGE_DB = 20.0
+"""Between noise and speech. With less there is no telling them apart by the level, and nothing is cut."""
+_STEADY_DB = 10.0
+"""Noise stays within so much, and speech from far away does not: it is never left out."""
+_BURST_SECONDS = 0.04
+_AROUND_BURST_SECONDS = 0.1
+"""A shorter sound between two silences of at least so much is a click."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pause:
+    """A part of a recording without speech, in seconds.
+
+    Attributes:
+      steady: whether nothing but noise is in it, so that no network need hear its middle.
+    """
+
+    start: float
+    end: float
+    steady: bool = True
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def middle(self) -> float:
+        return (self.start + self.end) / 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a recording that a network hears at a time, in seconds.
+
+    Attributes:
+      start, end: of what counts.
+      offset, duration: of what is heard: with context, where it was not cut in a pause.
+    """
+
+    start: float
+    end: float
+    offset: float
+    duration: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where a recording is cut.
+
+    Attributes:
+      always: seconds; a pause of so much is always a cut.
+      longest: seconds; a longer part is cut at its longest pause, and so on.
+      shortest: seconds; no cut makes a shorter part.
+      margin: seconds of a pause that the parts beside it keep; infinite: they keep all of it.
+      limit: seconds of a part in which there is no pause; it is cut at its quietest place.
+      context: seconds that are heard to both sides of such a place.
+      packed: parts are as long as `limit` allows; only then they are cut, at the longest pause of the second half.
+    """
+
+    always: float = math.inf
+    longest: float = math.inf
+    shortest: float = 0.0
+    margin: float = math.inf
+    limit: float = math.inf
+    context: float = 0.0
+    packed: bool = False
+
+
+class PauseFinder(Protocol):
+    """Finds pauses in a recording that is read in blocks."""
+
+    def measure(self, samples: "Array", rate: int) -> "Array":
+        """What decides about the samples of a block, one value each so many seconds."""
+
+    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+        """The pauses, in order.
+
+        Args:
+          measured: of all blocks.
+          levels: dB of full scale, one each `LEVEL_SECONDS`.
+        """
+
+
+class LevelFinder:
+    """By the level: a pause is little louder than the quiet parts of the minute around."""
+
+    def measure(self, samples: "Array", rate: int) -> "Array":
+        return samples[:0]
+
+    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+        import numpy as np
+
+        if not len(levels):
+            return []
+        # The median of five: unlike a mean it leaves the edges of loud sounds where they are. [levels, 5]
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(levels, _SMOOTH // 2, mode="edge"), _SMOOTH)
+        smooth = np.median(around, axis=1)
+        audible = smooth[smooth > _DIGITAL_SILENCE_DB]
+        loudest = float(np.percentile(audible, 99)) if len(audible) else 0.0
+
+        # What is quiet depends on the minute around: half a minute is judged at a time.
+        quiet = np.zeros(len(levels), bool)
+        floor = np.zeros(len(levels))
+        step = round(_MINUTE / LEVEL_SECONDS)
+        for first in range(0, len(levels), step):
+            around = smooth[max(0, first - step // 2) : first + step + step // 2]
+            around = around[around > _DIGITAL_SILENCE_DB]
+            part = slice(first, min(first + step, len(levels)))
+            # Digital silence is none of the recording's noise.
+            noise, speech = np.percentile(around, [5, 95]) if len(around) else (_DIGITAL_SILENCE_DB, 0.0)
+            speech = max(speech, loudest)
+            floor[part] = noise
+            bound = min(noise + _ABOVE_NOISE_DB, (noise + speech) / 2)
+            bound = bound if speech - noise >= _LEAST_RANGE_DB else _DIGITAL_SILENCE_DB
+            quiet[part] = smooth[part] < bound
+
+        return [
+            Pause(start * LEVEL_SECONDS, end * LEVEL_SECONDS, _is_steady(np.fmax(smooth, floor)[start:end]))
+            for start, end in _runs(quiet, LEVEL_SECONDS)
+        ]
+
+
+class SileroFinder:
+    """By Silero VAD, a small network that tells speech from all else (MIT licence; 6.2.3 was tried).
+
+    Args:
+      file: its `silero_vad.onnx`; None: that of the package silero-vad, which need not be importable.
+
+    Raises:
+      SettingsError: there is no such file or package, or it is another network.
+
+    https://github.com/snakers4/silero-vad
+    """
+
+    _RATE = 16_000
+    _WINDOW = 512
+    _CONTEXT = 64
+    _SPEECH = 0.5
+    _NO_SPEECH = 0.35
+    """Probabilities at which speech begins and ends, as the package has them."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        import onnxruntime
+
+        path = file or _installed_silero()
+        if not path.is_file():
+            raise SettingsError(f"{path}: no such file; give the ONNX file of Silero VAD, {LEVEL} or {OFF}")
+        options = onnxruntime.SessionOptions()
+        options.inter_op_num_threads = options.intra_op_num_threads = 1
+        try:
+            self._session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+        except Exception as error:  # of a class that the package does not name
+            raise SettingsError(f"{path}: not an ONNX file that ONNX Runtime can load ({error})") from None
+        names = {value.name for value in self._session.get_inputs()}
+        if names != {"input", "state", "sr"}:
+            raise SettingsError(f"{path}: not Silero VAD: its inputs are {', '.join(sorted(names))}")
+
+    def measure(self, samples: "Array", rate: int) -> "Array":
+        """The probability of speech, float32, one each 32 ms."""
+        import numpy as np
+
+        from voxline.audio.decoding import resample
+
+        audio = resample(samples.astype(np.float32), rate, self._RATE)
+        count = -(-len(audio) // self._WINDOW)
+        # [64 + samples]: each window is read with the end of the one before it
+        padded = np.zeros(self._CONTEXT + count * self._WINDOW, np.float32)
+        padded[self._CONTEXT : self._CONTEXT + len(audio)] = audio
+        state = np.zeros((2, 1, 128), np.float32)
+        probabilities = np.zeros(count, np.float32)
+        for number in range(count):
+            first = number * self._WINDOW
+            window = padded[None, first : first + self._CONTEXT + self._WINDOW]
+            output, state = self._session.run(
+                None, {"input": window, "state": state, "sr": np.array(self._RATE, np.int64)}
+            )
+            probabilities[number] = output[0, 0]
+        return probabilities
+
+    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+        import numpy as np
+
+        # Speech goes on until its probability falls below the lower of both bounds.
+        quiet = np.zeros(len(measured), bool)
+        speaking = False
+        for number, probability in enumerate(measured.tolist()):
+            speaking = probability >= (self._NO_SPEECH if speaking else self._SPEECH)
+            quiet[number] = not speaking
+
+        step = self._WINDOW / self._RATE
+        end = len(levels) * LEVEL_SECONDS
+        return [
+            Pause(first * step, min(last * step, end)) for first, last in _runs(quiet, step) if first * step < end
+        ]
+
+
+def pause_finder(pauses: str) -> PauseFinder | None:
+    """What finds pauses by the name of a setting; None: nothing is cut.
+
+    Raises:
+      SettingsError: it is neither `LEVEL`, `OFF`, `SILERO` nor an ONNX file.
+    """
+    if pauses == OFF:
+        return None
+    if pauses == LEVEL:
+        return LevelFinder()
+    if pauses == SILERO:
+        return SileroFinder()
+    if pauses.endswith(".onnx"):
+        return SileroFinder(Path(pauses))
+    raise SettingsError(
+        f"pauses is {pauses!r}; {LEVEL}, {SILERO}, {OFF} or the ONNX file of Silero VAD (….onnx) is accepted"
+    )
+
+
+def measure_levels(samples: "Array", rate: int) -> "Array":
+    """The RMS level each `LEVEL_SECONDS`, float32, in dB of full scale, -100 at least."""
+    import numpy as np
+
+    # [levels] the sample at which each level begins
+    edges = np.round(np.arange(math.ceil(len(samples) / (LEVEL_SECONDS * rate))) * LEVEL_SECONDS * rate).astype(int)
+    if not len(edges):
+        return np.zeros(0, np.float32)
+    sums = np.add.reduceat(samples.astype(np.float64) ** 2, edges)
+    # The floor of 1e-10 is -100 dB.
+    return (10 * np.log10(sums / np.diff(edges, append=len(samples)) + 1e-10)).astype(np.float32)
+
+
+def find_pauses(samples: "Array", rate: int, finder: PauseFinder) -> tuple[list[Pause], "Array"]:
+    """The pauses of a recording in memory, and its levels.
+
+    Args:
+      samples: float32 [samples], mono.
+    """
+    levels = measure_levels(samples, rate)
+    return finder.pauses(finder.measure(samples, rate), levels), levels
+
+
+def cut_at_pauses(pauses: Sequence[Pause], levels: "Array", seconds: float, cuts: Cuts) -> list[Part]:
+    """The parts of a recording, in order.
+
+    Args:
+      pauses: in order.
+      levels: dB of full scale, one each `LEVEL_SECONDS`.
+      seconds: of the recording.
+    """
+    # Long silence at both ends belongs to no part, but for the margin.
+    start = 0.0
+    end = seconds
+    silences = [pause for pause in pauses if pause.steady and pause.seconds >= cuts.always]
+    if silences and silences[0].start <= LEVEL_SECONDS:
+        start = max(0.0, silences[0].end - cuts.margin)
+    if silences and silences[-1].end >= seconds - LEVEL_SECONDS:
+        end = min(seconds, silences[-1].start + cuts.margin)
+    if start >= end:
+        return [Part(0.0, seconds, 0.0, seconds)]
+    return list(_parts(pauses, levels, start, end, cuts, seconds))
+
+
+def _parts(
+    pauses: Sequence[Pause], levels: "Array", start: float, end: float, cuts: Cuts, seconds: float
+) -> Iterator[Part]:
+    """The parts between two times; without recursion, as a recording may have thousands."""
+    # Spans that may need a cut, the next one last; `behind` and `before`: seconds heard beyond their ends.
+    spans = [(start, end, 0.0, 0.0)]
+    while spans:
+        first, last, before, behind = spans.pop()
+        pause = _longest_pause(pauses, first, last, cuts)
+        if pause:
+            # What is steady in a long pause belongs to neither side.
+            left = min(pause.start + cuts.margin, pause.middle) if pause.steady else pause.middle
+            right = max(pause.end - cuts.margin, pause.middle) if pause.steady else pause.middle
+            spans += [(right, last, 0.0, behind), (first, left, before, 0.0)]
+        elif last - first > cuts.limit:
+            place = _quietest(levels, first + cuts.limit / 2, first + cuts.limit)
+            spans += [(place, last, cuts.context, behind), (first, place, before, cuts.context)]
+        else:
+            offset = max(0.0, first - before)
+            yield Part(first, last, offset, min(last + behind, seconds) - offset)
+
+
+def _longest_pause(pauses: Sequence[Pause], first: float, last: float, cuts: Cuts) -> Pause | None:
+    """The pause at which a span is cut; None: at none."""
+    import bisect
+
+    seconds = last - first
+    if cuts.packed:
+        if seconds <= cuts.limit:
+            return None
+        earliest, latest = first + cuts.limit / 2, first + cuts.limit
+    else:
+        earliest, latest = first + cuts.shortest, last - cuts.shortest
+    begin = bisect.bisect_left(pauses, earliest, key=lambda pause: pause.middle)
+    until = bisect.bisect_right(pauses, latest, key=lambda pause: pause.middle)
+    inside = [pause for pause in pauses[begin:until] if pause.start > first and pause.end < last]
+    longest = max(inside, key=lambda pause: pause.seconds, default=None)
+    if longest is None or cuts.packed or longest.seconds >= cuts.always or seconds > cuts.longest:
+        return longest
+    return None
+
+
+def _quietest(levels: "Array", first: float, last: float) -> float:
+    """The middle of the quietest 0.2 s between two times."""
+    import numpy as np
+
+    width = round(0.2 / LEVEL_SECONDS)
+    begin = round(first / LEVEL_SECONDS)
+    energies = 10 ** (levels[begin : round(last / LEVEL_SECONDS)].astype(np.float64) / 10)
+    smooth = np.convolve(energies, np.ones(min(width, len(energies))), "valid")
+    return (begin + int(smooth.argmin()) + width / 2) * LEVEL_SECONDS
+
+
+def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
+    """Runs of quiet values as long as a pause, the last value excluded; a click does not end one."""
+    import numpy as np
+
+    # A run needs a rise and a fall, so one value that is not quiet is put at each end. [runs, 2]
+    edges = np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8))
+    runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1)
+    joined: list[tuple[int, int]] = []
+    for start, end in runs.tolist():
+        before = joined[-1] if joined else (0, 0)
+        silent = min(end - start, before[1] - before[0]) * step >= _AROUND_BURST_SECONDS
+        if silent and (start - before[1]) * step < _BURST_SECONDS:
+            joined[-1] = before[0], end
+        else:
+            joined.append((start, end))
+    return [(start, end) for start, end in joined if (end - start) * step >= PAUSE_SECONDS - step / 2]
+
+
+def _is_steady(levels: "Array") -> bool:
+    """Whether the levels of a pause, without its edges, are those of noise."""
+    import numpy as np
+
+    edge = min(len(levels) // 5, round(0.1 / LEVEL_SECONDS))
+    low, high = np.percentile(levels[edge : len(levels) - edge], [10, 95])
+    return bool(high - low < _STEADY_DB)
+
+
+def _installed_silero() -> Path:
+    """The file in the package, which is looked for without an import: it would need PyTorch."""
+    found = importlib.util.find_spec("silero_vad")
+    folders = list(found.submodule_search_locations or []) if found else []
+    for folder in folders:
+        if (path := Path(folder, "data", "silero_vad.onnx")).is_file():
+            return path
+    raise SettingsError(
+        "the package silero-vad is not installed; `pip install --no-deps silero-vad==6.2.3`, or give the path of its "
+        f"silero_vad.onnx, {LEVEL} or {OFF}"
+    )
