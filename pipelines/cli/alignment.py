@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voxline.errors import SettingsError
-from voxline.pipelines.cli.options import machine_path
+from voxline.pipelines.cli.options import Pauses, machine_path
 
 if TYPE_CHECKING:
     from voxline.data.manifest import Utterance
@@ -31,6 +31,7 @@ def align(
     ] = NO_LANGUAGE,
     max_seconds: Annotated[float, typer.Option(min=1.1, help="Longer lines are cut at their longest pauses.")] = 20.0,
     speaker: Annotated[str, typer.Option(help="Speaker of all utterances.")] = "",
+    pauses: Pauses = "level",
 ) -> None:
     """Cut a long recording into utterances by its text.
 
@@ -53,9 +54,8 @@ def align(
     _check_output(output / MANIFEST_FILE, recording)
     normalize = _normalizer(language)
 
-    alignment = align_recording(
-        Recognizer(find_model(model)), recording, lines, max_seconds=max_seconds, normalize=normalize
-    )
+    recognizer = Recognizer(find_model(model), pauses=pauses)
+    alignment = align_recording(recognizer, recording, lines, max_seconds=max_seconds, normalize=normalize)
     utterances = _utterances(alignment, recording, speaker)
     rejects = _rejects(alignment, recording, text)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from voxline.pipelines.cli.options import AsJson, exit_on_signal, machine_path
+from voxline.pipelines.cli.options import AsJson, Pauses, exit_on_signal, machine_path
 
 
 def draft_transcripts(
@@ -42,6 +42,7 @@ def draft_transcripts(
     speakers_by_folder: Annotated[
         bool, typer.Option("--speakers-by-folder", help="The first folder of a recording's path is its speaker.")
     ] = False,
+    pauses: Pauses = "level",
     as_json: AsJson = False,
 ) -> None:
     """Draft transcripts of recordings, to train on (corpus.pseudo).
@@ -67,7 +68,7 @@ def draft_transcripts(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # A model in a bucket is downloaded here, before the first recording is read.
     other = second if second in (NOISE, DECODING) else str(find_model(second))
-    settings = DraftSettings(other, max_wer, min_confidence, noise_db, max_seconds, speakers_by_folder)
+    settings = DraftSettings(other, max_wer, min_confidence, noise_db, max_seconds, speakers_by_folder, pauses)
     with exit_on_signal("the same command resumes"), contextlib.ExitStack() as stack:
         if as_json:  # standard output is the document alone
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))

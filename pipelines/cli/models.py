@@ -9,7 +9,7 @@ import typer
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli.alignment import align
-from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
+from voxline.pipelines.cli.options import AsJson, CommandGroup, Pauses, machine_path
 from voxline.pipelines.cli.serve import serve, show_canary, verify_models
 
 RegistryDir = Annotated[
@@ -83,6 +83,7 @@ def transcribe(
         int,
         typer.Option("--beams", min=1, max=100, help="Texts that a model with a decoder follows; 1: greedy."),
     ] = 1,
+    pauses: Pauses = "level",
     max_seconds: Annotated[
         float, typer.Option(min=1, help="Longest recording, in seconds; its decoder's memory grows with it.")
     ] = 14_400.0,
@@ -114,7 +115,7 @@ def transcribe(
         raise SettingsError("--n-best: alternatives are written as JSON; add --json")
 
     # The model is looked up after the recordings were checked: one in a bucket is downloaded then.
-    decoding = DecodingChoices(language_model, tuple(hot_words or ()), n_best, beams)
+    decoding = DecodingChoices(language_model, tuple(hot_words or ()), n_best, beams, pauses)
     if stream:
         if [str(path) for path in audio] != ["-"]:
             raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")

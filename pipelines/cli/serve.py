@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from voxline.errors import WorkError
-from voxline.pipelines.cli.options import AsJson, machine_path
+from voxline.pipelines.cli.options import AsJson, Pauses, machine_path
 
 
 def serve(
@@ -57,6 +57,7 @@ def serve(
         tuple[float, float],
         typer.Option(metavar="FROM TO", help="Least and most seconds of speech a symbol; beyond: 500."),
     ] = (0.02, 0.3),
+    pauses: Pauses = "level",
     streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
     capture: Annotated[
         str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
@@ -120,6 +121,7 @@ def serve(
         access,
         allow_anonymous,
         health_port,
+        pauses,
     )
 
 

@@ -56,6 +56,7 @@ class DecodingChoices:
     hot_words: tuple[str, ...] = ()
     n_best: int = 1
     beams: int = 1
+    pauses: str = "level"
 
 
 def transcribe_files(
@@ -154,6 +155,7 @@ def _load(model: Path, decoding: DecodingChoices) -> "Recognizer":
         hot_words=parse_hot_words(decoding.hot_words) if decoding.hot_words else None,
         n_best=decoding.n_best,
         beams=decoding.beams,
+        pauses=decoding.pauses,
     )
 
 

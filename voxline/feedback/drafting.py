@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
+from voxline.audio.pauses import LEVEL
 from voxline.data.drafts import (
     CONFIDENCE,
     DISAGREEMENT,
@@ -88,6 +89,7 @@ class DraftSettings:
       noise_db: how far the level of the noise is below the recording's, in dB.
       max_seconds: of a recording.
       speakers_by_folder: whether the first folder of a recording's path is its speaker.
+      pauses: at which recordings are cut; see `voxline.audio.pauses`.
     """
 
     second: str = NOISE
@@ -96,6 +98,7 @@ class DraftSettings:
     noise_db: float = 20.0
     max_seconds: float = 30.0
     speakers_by_folder: bool = False
+    pauses: str = LEVEL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +229,7 @@ def _describe_models(model: Path, settings: DraftSettings) -> tuple[str, str, st
                 f"--second: {second} is the same model as the first, which agrees with itself; give another one, "
                 f"{NOISE} or {DECODING}"
             )
-    return first, second, hash_value([first, second, settings.max_seconds])
+    return first, second, hash_value([first, second, settings.max_seconds, settings.pauses])
 
 
 def _check_folder(corpus: Path, key: str, first: str, second: str) -> None:
@@ -391,19 +394,19 @@ def _hear(
 
 
 def _load(model: Path, settings: DraftSettings) -> tuple[Recognizer, Recognizer]:
-    first = Recognizer(model)
+    first = Recognizer(model, pauses=settings.pauses)
     if settings.second == NOISE:
         return first, first
     if settings.second != DECODING:
-        return first, Recognizer(Path(settings.second))
+        return first, Recognizer(Path(settings.second), pauses=settings.pauses)
     if not first.has_ctc:
-        return first, Recognizer(model, beams=BEAMS)
+        return first, Recognizer(model, beams=BEAMS, pauses=settings.pauses)
     if first.language_model is None:
         raise SettingsError(
             f"--second {DECODING}: the model has no language model, so it decodes in one way; give {NOISE} or "
             "another model"
         )
-    return first, Recognizer(model, language_model=False)
+    return first, Recognizer(model, language_model=False, pauses=settings.pauses)
 
 
 def _hear_group(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.decoding import Segment, decode_segments, read_header, resample
-from voxline.audio.pauses import LEVEL_SECONDS, PAUSE_SECONDS, Cuts, LevelFinder, Part, cut_at_pauses, measure_levels
+from voxline.audio.pauses import LEVEL_SECONDS, PAUSE_SECONDS, Cuts, Part, cut_at_pauses, measure_levels
 from voxline.errors import WorkError
 from voxline.rejects import BadAudioError
 
@@ -108,14 +108,14 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
     # Two passes over the file: levels first, since the cuts depend on them, then the network.
     try:
         blocks = [Segment(start, _BLOCK) for start in _blocks(recording)]
-        finder = recognizer.finder or LevelFinder()
+        finder = recognizer.finder
         measured = [
-            (measure_levels(samples, rate), finder.measure(samples, rate), len(samples))
+            (measure_levels(samples, rate), finder.measure(samples, rate) if finder else samples[:0], len(samples))
             for samples in _in_order(recording, blocks, rate)
         ]
         levels = np.concatenate([block for block, _, _ in measured])
         seconds = sum(count for _, _, count in measured) / rate
-        pauses = finder.pauses(np.concatenate([block for _, block, _ in measured]), levels)
+        pauses = finder.pauses(np.concatenate([block for _, block, _ in measured]), levels) if finder else []
         parts = cut_at_pauses(pauses, levels, seconds, CUTS)
 
         # Batches of limited seconds: memory does not grow with the recording.

@@ -308,7 +308,9 @@ class Canary:
 
         try:
             if self._candidate is None:
-                self._candidate = FollowedModel(self._root, f"{self.model}@{CANDIDATE}", self._threads)
+                self._candidate = FollowedModel(
+                    self._root, f"{self.model}@{CANDIDATE}", self._threads, self._production.pauses
+                )
             else:
                 self._candidate.refresh()
             if self._candidate.fault:

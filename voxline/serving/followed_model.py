@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from voxline.audio.pauses import LEVEL
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.inference.pace import USUAL_PACE, Pace
 from voxline.inference.recognizer import Recognizer
@@ -50,6 +51,7 @@ class FollowedModel:
       reference: NAME, NAME@production, NAME@candidate or NAME@7.
       threads: of ONNX Runtime for one recording.
       pace: by which a voice that stops at once shows.
+      pauses: at which recordings are cut; see `voxline.audio.pauses`.
       may_start_empty: whether a model of which no version can be served is a fault, and no error.
 
     Attributes:
@@ -72,6 +74,7 @@ class FollowedModel:
         root: Path | str,
         reference: str,
         threads: int = 1,
+        pauses: str = LEVEL,
         *,
         may_start_empty: bool = False,
         pace: Pace = USUAL_PACE,
@@ -84,6 +87,7 @@ class FollowedModel:
         self.named: int | None = None
         self.verified = time.time()
 
+        self.pauses = pauses
         self._root = root
         self._threads = threads
         self._pace = pace
@@ -285,7 +289,7 @@ class FollowedModel:
             engine = (
                 Synthesizer(folder, threads=self._threads, pace=self._pace)
                 if voice
-                else Recognizer(folder, threads=self._threads)
+                else Recognizer(folder, threads=self._threads, pauses=self.pauses)
             )
         except WorkError as error:
             raise WorkError(f"{self.reference}, version {version}: {error}") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from voxline.audio.pauses import LEVEL, pause_finder
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.canary_state import CanarySettings
 from voxline.inference.recognizer import Recognizer
@@ -52,6 +53,7 @@ def run_server(
     access: AccessSettings | None = None,
     allow_anonymous: bool = False,
     health_port: int | None = None,
+    pauses: str = LEVEL,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end. If a call hangs then, as one of a
     candidate may, the process ends here: Python would wait for its thread.
@@ -65,6 +67,7 @@ def run_server(
       allow_anonymous: whether others may reach a server without keys.
       health_port: where `/healthz` and `/metrics` are answered as well, whatever the load; 0 for any free port, None
         for no such port.
+      pauses: at which recordings are cut; see `voxline.audio.pauses`.
 
     Raises:
       SettingsError: strangers could call, or an option is wrong.
@@ -78,7 +81,11 @@ def run_server(
     if len(set(names)) < len(names):
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
 
-    models = [FollowedModel(root, name, may_start_empty=True, pace=limits.pace) for name in names or recognizers(root)]
+    pause_finder(pauses)
+    models = [
+        FollowedModel(root, name, pauses=pauses, may_start_empty=True, pace=limits.pace)
+        for name in names or recognizers(root)
+    ]
     if not any(model.current for model in models) and any(model.fault for model in models):
         faults = "; ".join(model.fault or f"{model.reference}: {model.absent}" for model in models)
         raise WorkError(f"no model can be served: {faults}")
