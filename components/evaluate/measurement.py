@@ -211,6 +211,14 @@ class Evaluator(abc.ABC, Generic[ModelT, RecordT, DetailsT]):
         It may write `CLIP_FILE` and `CLIP_MELS_FILE` into `job.output`.
         """
 
+    def figures(self, measured: MeasuredModel[RecordT]) -> dict[str, float]:
+        """Metrics of the whole run, which have no value for each utterance (`Metric.comparable`).
+
+        Args:
+          measured: the new model.
+        """
+        return {}
+
     def counts(self, measured: MeasuredModel[RecordT]) -> dict[str, int]:
         """Sizes for run.json, beside the number of utterances.
 

@@ -149,6 +149,8 @@ def run(
             summary = summarize_results(measured.results, bootstrap_of(settings))
             # Speed depends on the machine and its load, so it takes part in no comparison and no key.
             summary.metrics[RTF] = speed_metric(measured.measured.rtf, measured.champion_rtf, len(utterances))
+            for name, value in evaluator.figures(measured.measured).items():
+                summary.metrics[name] = speed_metric(value, None, len(utterances))
             evaluation = EvaluationInfo(
                 family=settings.family,
                 key=output.key,

@@ -67,12 +67,14 @@ class DecodedWaveform:
       log_probabilities: float32 [frames, symbols + 1], natural logarithms, the CTC blank last; of a model with a
         decoder without frames.
       confidence: as its decoder gives it; None of a CTC model, whose words give it.
+      parts: into which the waveform was cut.
     """
 
     text: str
     greedy: str
     log_probabilities: "npt.NDArray[np.float32]"
     confidence: float | None = None
+    parts: int = 1
 
 
 def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: float, start: float = 0.0) -> Transcript:
@@ -160,7 +162,7 @@ def join_decoded(parts: "Sequence[DecodedWaveform]", alphabet: "Alphabet") -> De
     frames = [part.log_probabilities for part in parts]
     joined = np.concatenate([rows for values in frames for rows in (values, between)][:-1])
     text = _join([part.text for part in parts], spaced)
-    return DecodedWaveform(text, _join([part.greedy for part in parts], spaced), joined)
+    return DecodedWaveform(text, _join([part.greedy for part in parts], spaced), joined, parts=len(parts))
 
 
 def _join(texts: Sequence[str], spaced: bool) -> str:

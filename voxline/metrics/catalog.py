@@ -33,7 +33,8 @@ class Metric:
       better: the better direction. "neither" cannot be gated on.
       unit: "%" for a share, otherwise written after the number.
       headline: shown first, and with its interval at the end of a run.
-      comparable: False if it depends on the machine, not on the model alone; it is never compared between models.
+      comparable: False of a figure of the whole run, such as its speed: it has no value for each utterance, and is
+        never compared between models.
       label: a short title for the terminal.
       setting: the setting that switches it on, for messages.
     """
@@ -104,6 +105,8 @@ _METRICS = (
     Metric("syllable_error_rate", "syllables wrong, whatever the tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("tone_error_rate", "right syllables with a wrong tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
+    # Of utterances without a word, such as noise.
+    Metric("silence_words", "words written into a minute without speech", ASR, "rate", unit="words/min"),
     Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
     Metric("log_stft", "log-STFT distance", VOCODER, unit="dB", headline=True, label="log-STFT distance"),
     Metric(
@@ -146,6 +149,14 @@ _METRICS = (
     Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
     Metric("wrong_length", "utterances that stop at once, or go on after their text", TTS, "rate", unit="%",
            label="wrong length"),
+    Metric(
+        "joined_wer", "word error rate of utterances joined with pauses", ASR, unit="%", headline=True,
+        comparable=False, label="  joined", setting="evaluate.joined_seconds",
+    ),
+    Metric(
+        "pause_words", "words written into a minute of pauses", ASR, unit="words/min", comparable=False,
+        setting="evaluate.joined_seconds",
+    ),
     Metric("rtf", "real-time factor", comparable=False, label="real-time factor"),
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from voxline.metrics.evaluation import METRICS_FILE, EvaluationInfo, FamilyDetails
-from voxline.metrics.wer import EditCounts
+from voxline.metrics.wer import EditCounts, sum_edits
 from voxline.store.versioned_json import FilePart, parse_part
 
 
@@ -77,6 +77,45 @@ class LanguageModelInfo(FilePart, forbid_unknown_fields=False):
     tuned_on: TuningInfo | None = None
 
 
+class JoinedKind(FilePart, forbid_unknown_fields=False):
+    """Test utterances that were joined with pauses of one kind.
+
+    Attributes:
+      words: the edits of the whole recording.
+      words_in_pauses: written where nobody speaks.
+      pause_seconds: of all pauses.
+    """
+
+    kind: str
+    words: EditCounts
+    words_in_pauses: int
+    pause_seconds: float
+
+
+class JoinedInfo(FilePart, forbid_unknown_fields=False):
+    """Some test utterances one by one, and joined into long recordings.
+
+    Attributes:
+      seconds: of speech.
+      single: the edits of the utterances one by one.
+    """
+
+    utterances: int
+    seconds: float
+    single: EditCounts
+    kinds: list[JoinedKind]
+
+    @property
+    def words(self) -> EditCounts:
+        """The edits of all joined recordings."""
+        return sum_edits(kind.words for kind in self.kinds)
+
+    @property
+    def words_a_minute(self) -> float:
+        """Words that were written into pauses, a minute of these."""
+        return 60 * sum(kind.words_in_pauses for kind in self.kinds) / sum(kind.pause_seconds for kind in self.kinds)
+
+
 class AsrDetails(FamilyDetails, kw_only=True):
     """The details of a recognizer in `metrics.json`.
 
@@ -86,6 +125,7 @@ class AsrDetails(FamilyDetails, kw_only=True):
       worst_by_loss: the highest loss first.
       language_model: `language_model.json`; None: decoding is greedy.
       greedy: beside a language model, the edits without it.
+      joined: None if it was not measured.
     """
 
     words: EditCounts
@@ -95,6 +135,7 @@ class AsrDetails(FamilyDetails, kw_only=True):
     worst_by_loss: list[HighLossInfo]
     language_model: dict[str, Any] | None = None
     greedy: GreedyInfo | None = None
+    joined: JoinedInfo | None = None
 
     @property
     def language_model_info(self) -> LanguageModelInfo | None:

@@ -1,5 +1,6 @@
 """Measures an exported ASR model: its hypotheses on the test split against the references."""
 
+import copy
 import dataclasses
 import functools
 import io
@@ -27,8 +28,10 @@ from voxline.families.asr.details import (
     ConfusionInfo,
     GreedyInfo,
     HighLossInfo,
+    JoinedInfo,
     MissedWordInfo,
 )
+from voxline.families.asr.joined import measure_joined
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.families.asr.spelling import normalizer, speller
 from voxline.families.family import EvaluateFamily, TextJudge, TextJudgement, find_family, text_judging_families
@@ -92,6 +95,9 @@ class AsrResult:
       confidence: of the hypothesis; see `Transcript`. None without words.
       bands_db: the spectrum of the recording; see `AudioProfile`.
       judgement: of the hypothesis; None without a model that judges texts.
+      silence: words that were written into an utterance without a word, over its minutes; None: no utterance of the
+        split is without.
+      parts: that the recording was cut into.
       normalized: the edits of both texts without case, marks and digits; None of a model that writes words alone.
     """
 
@@ -107,6 +113,8 @@ class AsrResult:
     bands_db: list[float] = dataclasses.field(default_factory=list)
     judgement: TextJudgement | None = None
     normalized: NormalizedEdits | None = None
+    silence: SumAndWeight | None = None
+    parts: int = 1
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """Returns what the utterance adds to each metric of the catalog."""
@@ -122,6 +130,7 @@ class AsrResult:
                 else {}
             ),
             **self.words.by_kind,
+            **({"silence_words": self.silence} if self.silence else {}),
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
             # Without a judge the metric is absent; a loss that does not exist is there, with a weight of 0.
@@ -153,7 +162,7 @@ class AsrEvaluateFamily(EvaluateFamily):
         return {TEXT_JUDGE: find_auxiliary(registry, settings.text_judge, family=accepted, setting=TEXT_JUDGE)}
 
     def load(self, folder: Path, settings: AsrEvaluateSettings, engine: Engine) -> Recognizer:
-        return Recognizer(folder, batch_seconds=settings.batch_seconds, engine=engine)
+        return Recognizer(folder, batch_seconds=settings.batch_seconds, engine=engine, pauses=settings.pauses)
 
     def evaluator(self, job: EvaluationJob, model: Recognizer) -> "AsrEvaluator":
         return AsrEvaluator(job, model)
@@ -197,6 +206,24 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
         spellers = {part: speller(references) for part, references in texts.items()}
         return [spellers[part] if model.info.is_as_published or part == PROBE else str for part in parts]
 
+    @functools.cached_property
+    def joined(self) -> JoinedInfo | None:
+        """What the new model makes of utterances that are joined with pauses; None if it is not measured."""
+        settings = self.job.settings
+        if not settings.joined_seconds:
+            return None
+        print_status("evaluate: transcribing some of them again, joined with pauses")
+        spell = self._spellings(self.model)[0]
+        normalize = self._normalize or str
+        return measure_joined(
+            self.model, self.job.utterances, settings.joined_seconds, lambda text: normalize(spell(text))
+        )
+
+    def figures(self, measured: MeasuredModel[AsrResult]) -> dict[str, float]:
+        if self.joined is None:
+            return {}
+        return {"joined_wer": self.joined.words.rate, "pause_words": self.joined.words_a_minute}
+
     def _line(self, utterance: Utterance, result: AsrResult) -> dict[str, Any]:
         """The further keys of an utterance's line; `champion_hypothesis` is null without a model in service."""
         level_db, snr_db = measure_audio(utterance)
@@ -223,7 +250,9 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
     def compare_onnx(self, graph: Recognizer, measured: MeasuredModel[AsrResult], unit: str) -> MeasuredGraph:
         """Compares the texts of the ONNX graphs, for whole recordings and for streams, with those of the SavedModel."""
         results = _transcribe(graph, self.job.utterances, unit, self._spellings(graph))
-        different = self._differences(measured, [result.hypothesis for result in results])
+        different = self._differences(
+            [result.hypothesis for result in measured.records], [result.hypothesis for result in results]
+        )
         return MeasuredGraph(
             onnx=OnnxInfo(
                 rtf=_rtf(graph),
@@ -242,10 +271,20 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
         progress = Progress("utterances streamed", len(utterances))
         streaming = OnnxInfo()
         texts = []
-        for utterance, result in zip(utterances, measured.records, strict=True):
+        # A stream is not cut, so neither is what it is compared with.
+        whole = copy.copy(self.model)
+        whole.finder = None
+        spellings = self._spellings(graph)
+        hypotheses = []
+        for utterance, result, spell in zip(utterances, measured.records, spellings, strict=True):
+            waveform = read_utterance(utterance, graph.sample_rate)
             stream = graph.stream()
-            stream.feed(read_utterance(utterance, graph.sample_rate))
+            stream.feed(waveform)
             transcript = stream.finish()
+            hypothesis = result.hypothesis
+            if result.parts > 1:
+                hypothesis = spell(whole.transcribe_waveforms([waveform])[0])
+            hypotheses.append(hypothesis)
 
             # The waiting times follow from the graph, so they are the same for every utterance.
             streaming.lookahead_ms = stream.latency.lookahead_ms
@@ -253,20 +292,20 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             streaming.algorithmic_ms = stream.latency.algorithmic_ms
 
             # A stream has no text for silence, and the comparison is about the network.
-            texts.append(result.hypothesis if transcript.note else transcript.text)
+            texts.append(hypothesis if transcript.note else transcript.text)
             progress.advance(1)
 
-        different = self._differences(measured, texts)
+        different = self._differences(hypotheses, texts)
         streaming.count = len(different)
         streaming.different = different[:MAX_CONFUSIONS]
         return streaming
 
-    def _differences(self, measured: MeasuredModel[AsrResult], texts: Sequence[str]) -> list[OnnxDifference]:
+    def _differences(self, hypotheses: Sequence[str], texts: Sequence[str]) -> list[OnnxDifference]:
         """The utterances whose text by another graph is not that of the SavedModel."""
         return [
-            OnnxDifference(id=utterance.id, saved_model=result.hypothesis, onnx=text)
-            for utterance, result, text in zip(self.job.utterances, measured.records, texts, strict=True)
-            if result.hypothesis != text
+            OnnxDifference(id=utterance.id, saved_model=hypothesis, onnx=text)
+            for utterance, hypothesis, text in zip(self.job.utterances, hypotheses, texts, strict=True)
+            if hypothesis != text
         ]
 
     def details(self, measured: MeasuredModel[AsrResult]) -> AsrDetails:
@@ -288,6 +327,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             worst_by_loss=_worst_by_loss(self.job.utterances, results),
             language_model=language_model,
             greedy=_greedy_edits(references, results) if language_model else None,
+            joined=self.joined,
         )
 
     def smoke_test(self, measured: MeasuredModel[AsrResult]) -> AsrSmokeTest:
@@ -313,8 +353,10 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
         with atomic_write(clip) as file:
             file.write(wav.getvalue())
 
-        # Read back from the file, whose 16 bits are what the fresh process reads.
-        return AsrSmokeTest(id=utterance.id, reference=utterance.text, text=self.model.transcribe(clip))
+        # Read back from the file, whose 16 bits are what the fresh process reads. Neither cuts it.
+        whole = copy.copy(self.model)
+        whole.finder = None
+        return AsrSmokeTest(id=utterance.id, reference=utterance.text, text=whole.transcribe(clip))
 
     def counts(self, measured: MeasuredModel[AsrResult]) -> dict[str, int]:
         return {"words": sum(result.words.length for result in measured.records)}
@@ -331,6 +373,11 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
             "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
         )
+        if details.joined:
+            errors += (
+                f"{details.joined.utterances:,} utterances were also joined, with pauses of 0.3 to 3 s of digital "
+                "silence, of noise at -60 dB of full scale and of their own room tone.\n\n"
+            )
         if self._normalize:
             errors += (
                 "Texts are compared as they are written, with capitals and punctuation if the references have them, "
@@ -441,6 +488,7 @@ def _transcribe(
                 greedy_loss,
                 confidence,
                 bands_db,
+                decoded.parts,
             )
         progress.advance(len(batch))
 
@@ -452,7 +500,9 @@ def _transcribe(
     normalized: Sequence[NormalizedEdits | None] = [None] * len(transcribed)
     if normalize:
         normalized = _count_normalized(references, [result.written for result in transcribed], normalize)
+    any_silence = not all(references)
     rows = zip(
+        utterances,
         transcribed,
         count_word_edits(references, hypotheses),
         count_character_edits(references, hypotheses),
@@ -473,9 +523,15 @@ def _transcribe(
             confidence=result.confidence,
             bands_db=result.bands_db,
             normalized=normalized_edits,
+            silence=_words_in_silence(utterance, words) if any_silence else None,
+            parts=result.parts,
         )
-        for result, words, characters, syllables, normalized_edits in rows
+        for utterance, result, words, characters, syllables, normalized_edits in rows
     ]
+
+
+def _words_in_silence(utterance: Utterance, words: EditCounts) -> SumAndWeight:
+    return SumAndWeight(0, 0) if utterance.text else SumAndWeight(words.insertions, utterance.duration / 60)
 
 
 def _count_normalized(
@@ -502,6 +558,7 @@ class _Transcribed(NamedTuple):
     greedy_loss: float | None
     confidence: float | None
     bands_db: list[float]
+    parts: int
 
 
 def _text_judge(job: EvaluationJob) -> TextJudge | None:

@@ -31,13 +31,14 @@ class AsrPushFamily:
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a clip."""
+        from voxline.audio.pauses import OFF
         from voxline.inference.recognizer import Recognizer
         from voxline.inference.saved_model import read_model_info
 
         model, clip = arguments
         # evaluate wrote the SavedModel's text; an 8-bit graph may write another one, and has a check of its own.
         int8 = read_model_info(model).onnx_precision == "int8"
-        return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto").transcribe(clip)}
+        return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto", pauses=OFF).transcribe(clip)}
 
     def describe(self, model: ModelInfo) -> str:
         if model.kind == ATTENTION:

@@ -6,7 +6,7 @@ from typing import Any
 
 from voxline.components.evaluate.measurement import SLICES, EvaluationJob
 from voxline.data.manifest import Utterance
-from voxline.families.asr.details import AsrDetails, HighLossInfo
+from voxline.families.asr.details import AsrDetails, HighLossInfo, JoinedInfo
 from voxline.inference.ctc_alignment import align_words_in_audio
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.waveforms import read_waveform
@@ -66,6 +66,7 @@ def asr_sections(
         (SLICES, []),
         *([("Language model", _language_model(details))] if details.language_model else []),
         ("Errors by kind", _errors(details)),
+        *([("Utterances joined with pauses", _joined(details.joined))] if details.joined else []),
         ("Words", [side_by_side(_missed(details, count), _confused(details, count))]),
         ("Worst utterances", _worst(shown)),
         *([("Highest loss", _highest_loss(shown, details.worst_by_loss))] if details.worst_by_loss else []),
@@ -208,6 +209,22 @@ def _errors(details: AsrDetails) -> list[Block]:
         rows.append([unit, *(_with_share(count, edits.length) for count in counts), edits.length])
     columns = ["unit", "substitutions", "deletions", "insertions", "in the references"]
     return [data_table(columns, rows, label="Errors by kind")]
+
+
+def _joined(joined: JoinedInfo) -> list[Block]:
+    """The errors of some utterances one by one, and joined into long recordings."""
+    rows: list[list[Any]] = [["one by one", _with_share(joined.single.errors, joined.single.length), "", ""]]
+    for kind in joined.kinds:
+        minutes = kind.pause_seconds / 60
+        rate = f"{kind.words_in_pauses / minutes:.1f}"
+        errors = _with_share(kind.words.errors, kind.words.length)
+        rows.append([f"pauses of {kind.kind}", errors, kind.words_in_pauses, rate])
+    note = (
+        f"{plural(joined.utterances, 'utterance')}, {joined.seconds:.0f} s of speech, with pauses of 0.3 to 3 s. Cut at "
+        "pauses as evaluate.pauses says."
+    )
+    columns = ["utterances", "word errors", "words in pauses", "a minute"]
+    return [data_table(columns, rows, label="Errors of joined utterances"), small_print(note)]
 
 
 def _with_share(count: int, length: int) -> str:

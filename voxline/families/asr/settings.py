@@ -273,6 +273,20 @@ class AsrEvaluateSettings(EvaluateSettings):
         120.0, gt=0, le=36_000, description="seconds of audio in a batch, padding included"
     )
 
+    pauses: str = pydantic.Field(
+        "level",
+        pattern=r"^(level|silero|off|.+\.onnx)$",
+        description="how the pauses are found at which recordings are cut before they are heard: level, silero (the "
+        "package silero-vad), the path of Silero VAD's ONNX file, or off; as `voxline transcribe --pauses`",
+    )
+    joined_seconds: float = pydantic.Field(
+        60.0,
+        ge=0,
+        le=3_600,
+        description="seconds of test utterances that are also transcribed joined into long recordings with pauses of "
+        "0.3 to 3 s (`joined_wer`): three recordings, of silence, noise and room tone; 0: none",
+    )
+
     normalization: TextNormalization = pydantic.Field(
         "auto",
         description="how texts are normalized for wer_normalized and cer_normalized: english and mandarin spell "
