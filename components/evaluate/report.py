@@ -297,7 +297,7 @@ def _slices(info: EvaluationInfo) -> list[Block]:
 
 
 def _slice_table(title: str, slices: Sequence[tuple[str, SummaryInfo]], info: EvaluationInfo) -> Block:
-    headline = _headline(info)
+    headline = [metric for metric in _headline(info) if metric.comparable]
     kinds = [CATALOG[name] for name in ERROR_KINDS if name in info.metrics]
     rows = []
     for value, summary in slices:

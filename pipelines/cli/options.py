@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 Pauses = Annotated[
-    str, typer.Option("--pauses", help="How pauses are found, at which long audio is cut: level, silero, off or FILE.onnx.")
+    str,
+    typer.Option("--pauses", help="How pauses are found, at which long audio is cut: level, silero, off or FILE.onnx."),
 ]
 """Of what hears recordings; `voxline.audio.pauses.pause_finder` checks it."""
 

@@ -18,6 +18,7 @@ from voxline.components.evaluate import step
 from voxline.components.evaluate.step import run
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.details import AsrDetails
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
@@ -307,3 +308,39 @@ def test_utterances_with_an_empty_reference_or_hypothesis_are_counted(
     assert results["unsaid"].metrics["wer"] == (0, 0)
     assert results["unheard"].details["words"]["deletions"] == 2
     assert work.metrics["wer"] == pytest.approx(2 / 7)
+    assert work.metrics["silence_words"] == 0
+
+
+def test_words_written_into_recordings_without_speech_are_a_rate(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, [("ada", "one two"), ("ben", " ".join(20 * ["three"])), ("ben", "four")])
+    lines = [json.loads(line) for line in (tmp_path / "manifest.jsonl").read_text().splitlines()]
+    lines[1]["text"] = ""
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    work = run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+    assert work.metrics["wer"] == pytest.approx(20 / 3)  # too many, over the words of the others
+    assert work.metrics["silence_words"] == pytest.approx(20 / 2 * 60)
+
+
+def test_utterances_are_measured_joined_with_pauses_too(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    model = make_asr_model({"seven": "six"})
+    settings = AsrEvaluateSettings(joined_seconds=5)
+    evaluation = Evaluation.read(run(model, corpus, tmp_path / "registry", tmp_path / "store", settings).folder)
+    joined = evaluation.info.family_details(AsrDetails).joined
+    assert joined is not None
+    assert [kind.kind for kind in joined.kinds] == ["silence", "noise", "room tone"]
+    assert 5 <= joined.seconds < 6
+    for kind in joined.kinds:
+        assert kind.words.length == joined.single.length
+        assert 0.3 * joined.utterances < kind.pause_seconds < 3 * (joined.utterances + 1)
+        # The room tone of these recordings sounds like their words.
+        if kind.kind != "room tone":
+            assert kind.words_in_pauses == 0
+    assert joined.single.substitutions > 0
+    assert evaluation.info.measured("joined_wer").value == joined.words.rate
+    assert "Utterances joined with pauses" in (evaluation.folder / "report.html").read_text()
+
+    off = AsrEvaluateSettings(joined_seconds=0)
+    without = Evaluation.read(run(model, corpus, tmp_path / "registry", tmp_path / "store", off).folder)
+    assert "joined_wer" not in without.info.metrics

@@ -1,6 +1,7 @@
 """A recognizer transcribes paths and arrays, and says what it accepts."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,21 @@ from tests.tone_asr_model import RATE, MakeAsrModel, export_onnx_tones, render_w
 from tests.tone_tts_model import MakeTtsModel
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.alignment import align_recording
+from voxline.inference.ctc_alignment import text_loss
 from voxline.inference.recognizer import Recognizer
+from voxline.inference.transcript import DecodedWaveform, join_decoded
 from voxline.inference.waveforms import read_waveform
+from voxline.text.alphabet import Alphabet
 
 
 @pytest.fixture(scope="module")
 def recognizer(make_asr_model: MakeAsrModel) -> Recognizer:
     return Recognizer(make_asr_model())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_onnx_tones(tmp_path_factory.mktemp("tones") / "model")
 
 
 def test_texts_come_back_in_the_order_of_the_recordings(make_asr_model: MakeAsrModel) -> None:
@@ -132,3 +141,60 @@ def test_a_saved_model_aligns_as_its_graph_does(recognizer: Recognizer, tmp_path
     ours, theirs = (align_recording(one, tmp_path / "a.wav", lines).utterances for one in (recognizer, graph))
     assert (recognizer.engine, [one.text for one in ours]) == ("tensorflow", lines)
     assert [(one.start, one.end) for one in ours] == [(one.start, one.end) for one in theirs]
+
+
+def with_pauses(*sentences: str, seconds: float = 1.0) -> np.ndarray:
+    """Sentences in noise at -60 dB of full scale, with pauses before, between and after them."""
+    pause = np.zeros(round(seconds * RATE), np.float32)
+    pieces = [piece for sentence in sentences for piece in (pause, render_words(sentence.split()))]
+    samples = np.concatenate([*pieces, pause])
+    return samples + np.random.default_rng(0).normal(0, 1e-3, len(samples)).astype(np.float32)
+
+
+def test_a_recording_is_cut_at_pauses_and_its_words_keep_their_times(model: Path) -> None:
+    samples = with_pauses("one two three", "four", "five six")
+    recognizer = Recognizer(model)
+    transcript = recognizer.recognize(samples, RATE)
+    assert transcript.text == "one two three four five six" == recognizer.transcribe(samples, RATE)
+    assert [round(word.start, 2) for word in transcript.words] == [1.0, 1.1, 1.2, 2.3, 3.4, 3.5]
+    assert (transcript.seconds, transcript.note) == (4.6, "")
+
+    # Most of the pauses is not heard at all, unless nothing is cut.
+    whole = Recognizer(model, pauses="off")
+    assert whole.transcribe(samples, RATE) == transcript.text
+    assert recognizer.audio_seconds == pytest.approx(2 * (0.6 + 3 * 0.4), abs=0.1)
+    assert whole.audio_seconds == pytest.approx(4.6)
+
+
+def test_the_parts_of_a_recording_have_one_output(model: Path) -> None:
+    samples = with_pauses("one two", "three")
+    recognizer = Recognizer(model)
+    (decoded,) = recognizer.decode_waveforms([samples])
+    assert (decoded.text, decoded.greedy, decoded.parts) == ("one two three", "one two three", 2)
+    assert recognizer.confidence(decoded, 3.3) == pytest.approx(
+        recognizer.recognize(samples, RATE).confidence, abs=1e-3
+    )
+
+
+def test_the_loss_of_parts_has_a_space_where_they_were_cut() -> None:
+    alphabet = Alphabet(" ab")
+    certain = np.log(np.array([[1e-6, 1, 1e-6, 1e-6], [1e-6, 1e-6, 1, 1e-6]], np.float32))  # [labels, symbols + 1]
+    parts = [DecodedWaveform(text, text, row[None]) for text, row in zip("ab", certain, strict=True)]
+    joined = join_decoded(parts, alphabet)
+    assert (joined.text, joined.log_probabilities.shape) == ("a b", (3, 4))
+    assert text_loss(joined.log_probabilities, "a b", alphabet)[0] == pytest.approx(math.log(2), abs=1e-4)
+
+
+def test_alternatives_of_parts_are_those_of_the_recording(model: Path) -> None:
+    transcript = Recognizer(model, n_best=3).recognize(with_pauses("one two", "three"), RATE)
+    assert len(transcript.alternatives) == 3
+    assert transcript.alternatives[0].text == transcript.text == "one two three"
+    assert sum(alternative.confidence for alternative in transcript.alternatives) == pytest.approx(1)
+
+
+def test_a_long_silence_is_no_speech_and_noise_is_heard(model: Path) -> None:
+    recognizer = Recognizer(model)
+    silent = recognizer.recognize(np.zeros(30 * RATE, np.float32), RATE)
+    assert (silent.text, silent.note, silent.seconds) == ("", "no speech", 30.0)
+    noisy = recognizer.recognize(with_pauses(seconds=30.0), RATE)
+    assert (noisy.text, noisy.note) == ("", "")

@@ -111,6 +111,23 @@ def wav(words: str = "one two", seconds: float = 0.0) -> bytes:
     return file.getvalue()
 
 
+def test_a_recording_with_a_pause_has_times_of_the_whole(served: Served) -> None:
+    pause = np.random.default_rng(0).normal(0, 1e-3, RATE).astype(np.float32)
+    samples = np.concatenate([pause, render_words(["one", "two"]), pause, pause, render_words(["two"]), pause])
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    answer = served.send(
+        file.getvalue(), response_format="verbose_json", **{"timestamp_granularities[]": "word"}
+    ).json()
+    assert [(word["word"], round(word["start"], 1)) for word in answer["words"]] == [
+        ("one", 1.0), ("six", 1.1), ("six", 3.2),
+    ]  # fmt: skip
+    assert answer["duration"] == 4.3
+    subtitles = served.send(file.getvalue(), response_format="srt").text
+    assert "00:00:01,000 --> " in subtitles
+    assert "00:00:03,200 --> " in subtitles
+
+
 def test_openais_own_client_works_unchanged(served: Served, registry: Registry) -> None:
     import openai
 

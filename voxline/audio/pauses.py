@@ -42,7 +42,7 @@ _AROUND_BURST_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pause:
+class SpeechPause:
     """A part of a recording without speech, in seconds.
 
     Attributes:
@@ -106,7 +106,7 @@ class PauseFinder(Protocol):
     def measure(self, samples: "Array", rate: int) -> "Array":
         """What decides about the samples of a block, one value each so many seconds."""
 
-    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+    def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         """The pauses, in order.
 
         Args:
@@ -121,7 +121,7 @@ class LevelFinder:
     def measure(self, samples: "Array", rate: int) -> "Array":
         return samples[:0]
 
-    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+    def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         import numpy as np
 
         if not len(levels):
@@ -130,7 +130,9 @@ class LevelFinder:
         around = np.lib.stride_tricks.sliding_window_view(np.pad(levels, _SMOOTH // 2, mode="edge"), _SMOOTH)
         smooth = np.median(around, axis=1)
         audible = smooth[smooth > _DIGITAL_SILENCE_DB]
-        loudest = float(np.percentile(audible, 99)) if len(audible) else 0.0
+        # Half a second of it is speech enough, however long the recording is.
+        loud = min(len(audible), round(0.5 / LEVEL_SECONDS))
+        loudest = float(np.partition(audible, -loud)[-loud]) if loud else 0.0
 
         # What is quiet depends on the minute around: half a minute is judged at a time.
         quiet = np.zeros(len(levels), bool)
@@ -149,7 +151,7 @@ class LevelFinder:
             quiet[part] = smooth[part] < bound
 
         return [
-            Pause(start * LEVEL_SECONDS, end * LEVEL_SECONDS, _is_steady(np.fmax(smooth, floor)[start:end]))
+            SpeechPause(start * LEVEL_SECONDS, end * LEVEL_SECONDS, _is_steady(np.fmax(smooth, floor)[start:end]))
             for start, end in _runs(quiet, LEVEL_SECONDS)
         ]
 
@@ -161,7 +163,7 @@ class SileroFinder:
       file: its `silero_vad.onnx`; None: that of the package silero-vad, which need not be importable.
 
     Raises:
-      SettingsError: there is no such file or package, or it is another network.
+      SettingsError: the file or the package is absent, or it is another network.
 
     https://github.com/snakers4/silero-vad
     """
@@ -211,10 +213,10 @@ class SileroFinder:
             probabilities[number] = output[0, 0]
         return probabilities
 
-    def pauses(self, measured: "Array", levels: "Array") -> list[Pause]:
+    def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         import numpy as np
 
-        # Speech goes on until its probability falls below the lower of both bounds.
+        # Speech lasts until its probability falls below the lower of both bounds.
         quiet = np.zeros(len(measured), bool)
         speaking = False
         for number, probability in enumerate(measured.tolist()):
@@ -224,7 +226,7 @@ class SileroFinder:
         step = self._WINDOW / self._RATE
         end = len(levels) * LEVEL_SECONDS
         return [
-            Pause(first * step, min(last * step, end)) for first, last in _runs(quiet, step) if first * step < end
+            SpeechPause(first * step, min(last * step, end)) for first, last in _runs(quiet, step) if first * step < end
         ]
 
 
@@ -260,7 +262,7 @@ def measure_levels(samples: "Array", rate: int) -> "Array":
     return (10 * np.log10(sums / np.diff(edges, append=len(samples)) + 1e-10)).astype(np.float32)
 
 
-def find_pauses(samples: "Array", rate: int, finder: PauseFinder) -> tuple[list[Pause], "Array"]:
+def find_pauses(samples: "Array", rate: int, finder: PauseFinder) -> tuple[list[SpeechPause], "Array"]:
     """The pauses of a recording in memory, and its levels.
 
     Args:
@@ -270,7 +272,7 @@ def find_pauses(samples: "Array", rate: int, finder: PauseFinder) -> tuple[list[
     return finder.pauses(finder.measure(samples, rate), levels), levels
 
 
-def cut_at_pauses(pauses: Sequence[Pause], levels: "Array", seconds: float, cuts: Cuts) -> list[Part]:
+def cut_at_pauses(pauses: Sequence[SpeechPause], levels: "Array", seconds: float, cuts: Cuts) -> list[Part]:
     """The parts of a recording, in order.
 
     Args:
@@ -292,7 +294,7 @@ def cut_at_pauses(pauses: Sequence[Pause], levels: "Array", seconds: float, cuts
 
 
 def _parts(
-    pauses: Sequence[Pause], levels: "Array", start: float, end: float, cuts: Cuts, seconds: float
+    pauses: Sequence[SpeechPause], levels: "Array", start: float, end: float, cuts: Cuts, seconds: float
 ) -> Iterator[Part]:
     """The parts between two times; without recursion, as a recording may have thousands."""
     # Spans that may need a cut, the next one last; `behind` and `before`: seconds heard beyond their ends.
@@ -313,7 +315,7 @@ def _parts(
             yield Part(first, last, offset, min(last + behind, seconds) - offset)
 
 
-def _longest_pause(pauses: Sequence[Pause], first: float, last: float, cuts: Cuts) -> Pause | None:
+def _longest_pause(pauses: Sequence[SpeechPause], first: float, last: float, cuts: Cuts) -> SpeechPause | None:
     """The pause at which a span is cut; None: at none."""
     import bisect
 

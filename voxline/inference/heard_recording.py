@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.decoding import Segment, decode_segments, read_header, resample
-from voxline.audio.pauses import LEVEL_SECONDS, PAUSE_SECONDS, Cuts, Part, cut_at_pauses, measure_levels
+from voxline.audio.pauses import PAUSE_SECONDS, Cuts, Part, cut_at_pauses, measure_levels
 from voxline.errors import WorkError
 from voxline.rejects import BadAudioError
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from voxline.inference.ctc_alignment import AlignedWord
     from voxline.inference.onnx_decoder import FoundText
     from voxline.inference.token_times import SpokenTokens
-    from voxline.inference.waveforms import Waveform
 
 SIGNATURES = {
     "transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "scores", "counts")),

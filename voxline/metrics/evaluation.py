@@ -611,7 +611,9 @@ def _wrong_figures(utterances: int, metrics: Mapping[str, MetricInfo], results: 
 
     champions = [result.champion for result in results if result.champion is not None]
     # Every metric that the utterances have must be stated, and they must have each that is. Speed is of the whole run.
-    for name in [name for name in CATALOG if name in results[0].metrics or (name in metrics and CATALOG[name].comparable)]:
+    for name in [
+        name for name in CATALOG if name in results[0].metrics or (name in metrics and CATALOG[name].comparable)
+    ]:
         metric = CATALOG[name]
         if name not in metrics:
             wrong.append(f"{metric.title} is absent")

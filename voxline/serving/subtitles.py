@@ -7,6 +7,8 @@ from voxline.inference.transcript import Transcript
 CUE_SECONDS = 5.0
 CUE_CHARACTERS = 42
 """Longest cue, as subtitles are usually set."""
+CUE_GAP_SECONDS = 1.0
+"""A longer pause ends a cue."""
 
 
 def verbose(transcript: Transcript) -> dict[str, Any]:
@@ -62,9 +64,10 @@ def cues(transcript: Transcript) -> list[tuple[float, float, str]]:
 
         # A word that fits continues the cue before, in time and in width.
         if groups:
-            start, _, text = groups[-1]
+            start, end, text = groups[-1]
             longer = f"{text}{space}{word.word}"
-            if word.end - start <= CUE_SECONDS and len(longer) <= CUE_CHARACTERS:
+            follows = word.start - end <= CUE_GAP_SECONDS and word.end - start <= CUE_SECONDS
+            if follows and len(longer) <= CUE_CHARACTERS:
                 groups[-1] = start, word.end, longer
                 continue
         groups.append((word.start, word.end, word.word))

@@ -95,7 +95,7 @@ class AsrResult:
       confidence: of the hypothesis; see `Transcript`. None without words.
       bands_db: the spectrum of the recording; see `AudioProfile`.
       judgement: of the hypothesis; None without a model that judges texts.
-      silence: words that were written into an utterance without a word, over its minutes; None: no utterance of the
+      silence: words that were written into an utterance without a word, a minute; None: no utterance of the
         split is without.
       parts: that the recording was cut into.
       normalized: the edits of both texts without case, marks and digits; None of a model that writes words alone.
@@ -531,7 +531,8 @@ def _transcribe(
 
 
 def _words_in_silence(utterance: Utterance, words: EditCounts) -> SumAndWeight:
-    return SumAndWeight(0, 0) if utterance.text else SumAndWeight(words.insertions, utterance.duration / 60)
+    # Over seconds, as a weight below 1 would count as 1.
+    return SumAndWeight(0, 0) if utterance.text else SumAndWeight(60 * words.insertions, utterance.duration)
 
 
 def _count_normalized(

@@ -220,8 +220,8 @@ def _joined(joined: JoinedInfo) -> list[Block]:
         errors = _with_share(kind.words.errors, kind.words.length)
         rows.append([f"pauses of {kind.kind}", errors, kind.words_in_pauses, rate])
     note = (
-        f"{plural(joined.utterances, 'utterance')}, {joined.seconds:.0f} s of speech, with pauses of 0.3 to 3 s. Cut at "
-        "pauses as evaluate.pauses says."
+        f"{plural(joined.utterances, 'utterance')}, {joined.seconds:.0f} s of speech, with pauses of 0.3 to 3 s, and "
+        "cut at pauses as evaluate.pauses says."
     )
     columns = ["utterances", "word errors", "words in pauses", "a minute"]
     return [data_table(columns, rows, label="Errors of joined utterances"), small_print(note)]

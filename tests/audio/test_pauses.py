@@ -1,0 +1,169 @@
+"""Recordings are cut in pauses, by their own noise; no sound that may be speech is left out."""
+
+import importlib.util
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxline.audio.pauses import (
+    LEVEL,
+    OFF,
+    SILERO,
+    Cuts,
+    LevelFinder,
+    SileroFinder,
+    SpeechPause,
+    cut_at_pauses,
+    find_pauses,
+    pause_finder,
+)
+from voxline.errors import SettingsError
+
+RATE = 16_000
+SILERO_FILE = os.environ.get("VOXLINE_SILERO", "")
+NO_SILERO = "no Silero VAD: pip install --no-deps silero-vad==6.2.3, or set VOXLINE_SILERO to its silero_vad.onnx"
+
+
+def noise(seconds: float, db: float, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return (random.standard_normal(round(seconds * RATE)) * 10 ** (db / 20)).astype(np.float32)
+
+
+def speech(seconds: float, db: float = -20.0, seed: int = 0) -> np.ndarray:
+    """Noise in syllables of 0.2 s, whose level goes up and down by 20 dB; in a room of -70 dB."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    level = 10 ** (-0.5 * (1 - np.cos(2 * np.pi * time / 0.2)))
+    return noise(seconds, db, seed) * level.astype(np.float32) + noise(seconds, -70, seed + 1)
+
+
+def recording(*pieces: np.ndarray) -> np.ndarray:
+    return np.concatenate(pieces)
+
+
+def cut(samples: np.ndarray, cuts: Cuts) -> list[tuple[float, float]]:
+    pauses, levels = find_pauses(samples, RATE, LevelFinder())
+    return [(part.start, part.end) for part in cut_at_pauses(pauses, levels, len(samples) / RATE, cuts)]
+
+
+@pytest.mark.parametrize("db", [-200.0, -75.0, -60.0, -50.0])
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 3.0])
+def test_pauses_of_silence_and_noise_are_found_where_they_are(db: float, seconds: float) -> None:
+    samples = recording(speech(2.0), noise(seconds, db), speech(1.6, seed=5), noise(seconds, db), speech(2.4, seed=7))
+    pauses, _ = find_pauses(samples, RATE, LevelFinder())
+    assert [(round(pause.start, 1), round(pause.end, 1)) for pause in pauses] == [
+        (2.0, round(2.0 + seconds, 1)),
+        (round(3.6 + seconds, 1), round(3.6 + 2 * seconds, 1)),
+    ]
+    assert all(pause.steady for pause in pauses)
+
+
+def test_a_long_recording_with_little_speech_is_cut_as_well() -> None:
+    samples = recording(noise(120, -60), speech(1.0), noise(100, -60))
+    ((start, end),) = cut(samples, Cuts(always=0.6, margin=0.2))
+    assert (start, end) == (pytest.approx(119.8, abs=0.05), pytest.approx(121.2, abs=0.05))
+
+
+def test_speech_from_far_away_is_heard_whole() -> None:
+    """It is as quiet as a pause beside a near speaker, but not steady."""
+    far = speech(2.0, db=-48, seed=3)
+    samples = recording(speech(3.0), far, speech(3.0, seed=9))
+    parts = cut(samples, Cuts(always=0.6, longest=2.0, margin=0.2))
+    assert (parts[0][0], parts[-1][1]) == (0.0, 8.0)
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(parts))
+
+
+def test_speech_in_loud_noise_has_no_pause() -> None:
+    samples = recording(speech(2.0), noise(1.0, -90), speech(2.0, seed=3)) + noise(5.0, -32, seed=8)
+    assert cut(samples, Cuts(always=0.6, margin=0.2)) == [(0.0, 5.0)]
+
+
+def test_a_click_in_a_pause_is_no_part() -> None:
+    silence = noise(2.0, -60)
+    silence[RATE : RATE + 300] = 0.5
+    parts = cut(recording(speech(2.0), silence, speech(2.0, seed=4)), Cuts(always=0.6, margin=0.2))
+    assert [round(start, 1) for start, _ in parts] == [0.0, 3.8]
+
+
+def test_a_recording_without_a_pause_is_cut_at_its_quietest_place_with_context() -> None:
+    samples = noise(50.0, -20)
+    samples[round(14.9 * RATE) : round(15.1 * RATE)] *= 0.5
+    pauses, levels = find_pauses(samples, RATE, LevelFinder())
+    assert pauses == []
+    first, *others = cut_at_pauses(pauses, levels, 50.0, Cuts(limit=20.0, context=1.0))
+    assert (first.start, first.end, first.offset) == (0.0, pytest.approx(15.0, abs=0.02), 0.0)
+    assert first.duration == pytest.approx(first.end + 1.0)
+    assert others[0].offset == pytest.approx(first.end - 1.0)
+    assert others[-1].end == 50.0
+
+
+_SPANS = st.lists(st.tuples(st.floats(0.05, 4.0), st.floats(0.25, 4.0), st.booleans()), max_size=30)
+_CUTS = st.builds(
+    Cuts,
+    always=st.floats(0.25, 3.0),
+    longest=st.floats(1.0, 10.0),
+    shortest=st.floats(0.0, 1.0),
+    margin=st.one_of(st.floats(0.0, 0.5), st.just(float("inf"))),
+    limit=st.floats(2.0, 30.0),
+    context=st.floats(0.0, 1.0),
+    packed=st.booleans(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_SPANS, _CUTS, st.floats(0.1, 5.0))
+def test_parts_are_in_order_and_leave_out_steady_pauses_alone(
+    spans: Sequence[tuple[float, float, bool]], cuts: Cuts, rest: float
+) -> None:
+    pauses = []
+    time = 0.0
+    for spoken, quiet, steady in spans:
+        pauses.append(SpeechPause(time + spoken, time + spoken + quiet, steady))
+        time += spoken + quiet
+    seconds = time + rest
+    parts = cut_at_pauses(pauses, np.zeros(int(seconds / 0.005) + 1, np.float32), seconds, cuts)
+
+    before = 0.0
+    for part in parts:
+        assert before - 1e-9 <= part.start < part.end <= seconds + 1e-9
+        assert part.offset <= part.start
+        assert part.offset + part.duration >= part.end - 1e-9
+        if part.start > before + 1e-9:  # what no part has is within a steady pause
+            assert any(
+                pause.steady and pause.start <= before + 1e-9 and part.start <= pause.end + 1e-9 for pause in pauses
+            )
+        if cuts.limit and part.duration > cuts.limit + 2 * cuts.context + 1e-6:
+            raise AssertionError("longer than the network may hear")
+        before = part.end
+    assert before >= seconds - 1e-9 or any(pause.steady and pause.end >= seconds - 0.01 for pause in pauses)
+
+
+def test_settings_of_pauses_are_checked(tmp_path: Path) -> None:
+    assert pause_finder(OFF) is None
+    assert isinstance(pause_finder(LEVEL), LevelFinder)
+    with pytest.raises(SettingsError, match=r"pauses is 'levels'; level, silero, off or the ONNX file"):
+        pause_finder("levels")
+    with pytest.raises(SettingsError, match=r"none\.onnx: no such file"):
+        pause_finder(str(tmp_path / "none.onnx"))
+    (tmp_path / "bad.onnx").write_bytes(b"no network")
+    with pytest.raises(SettingsError, match=r"bad\.onnx: not an ONNX file"):
+        pause_finder(str(tmp_path / "bad.onnx"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("silero_vad") is not None, reason="the package silero-vad is installed")
+def test_without_the_package_silero_says_what_to_install() -> None:
+    with pytest.raises(SettingsError, match=r"pip install --no-deps silero-vad==6\.2\.3"):
+        pause_finder(SILERO)
+
+
+@pytest.mark.skipif(not SILERO_FILE and importlib.util.find_spec("silero_vad") is None, reason=NO_SILERO)
+@pytest.mark.parametrize("rate", [RATE, 8_000])
+def test_silero_hears_no_speech_in_noise(rate: int) -> None:
+    finder = SileroFinder(Path(SILERO_FILE) if SILERO_FILE else None)
+    (pause,), _ = find_pauses(noise(3.0, -30)[:: RATE // rate], rate, finder)
+    assert (pause.start, pause.end) == (0.0, 3.0)
