@@ -29,7 +29,7 @@ Pauses = Annotated[
     str,
     typer.Option("--pauses", help="How pauses are found, at which long audio is cut: level, silero, off or FILE.onnx."),
 ]
-"""Of what hears recordings; `voxline.audio.pauses.pause_finder` checks it."""
+"""Of what hears recordings; `voxline.inference.pauses.pause_finder` checks it."""
 
 # Type of an option → the word for its value in help texts.
 _VALUES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "Path": "PATH"}

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
-from voxline.audio.pauses import LEVEL
 from voxline.data.drafts import (
     CONFIDENCE,
     DISAGREEMENT,
@@ -43,6 +42,7 @@ from voxline.data.json_codec import absolute_path, encode_json, is_seconds, iter
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, Utterance, write_manifest
 from voxline.errors import PreconditionError, SettingsError, WorkError
 from voxline.feedback.captures import AUDIO_FOLDER, ID_PREFIX, changing
+from voxline.inference.pauses import LEVEL
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.metrics.wer import count_word_edits
@@ -89,7 +89,7 @@ class DraftSettings:
       noise_db: how far the level of the noise is below the recording's, in dB.
       max_seconds: of a recording.
       speakers_by_folder: whether the first folder of a recording's path is its speaker.
-      pauses: at which recordings are cut; see `voxline.audio.pauses`.
+      pauses: at which recordings are cut; see `voxline.inference.pauses`.
     """
 
     second: str = NOISE

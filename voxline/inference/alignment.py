@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.pauses import LEVEL_SECONDS
 from voxline.errors import SettingsError
 from voxline.inference.alignment_search import Script, WordPlaces, find_words, greedy_symbols
 from voxline.inference.ctc_alignment import AlignedWord
 from voxline.inference.heard_recording import HeardRecording, hear
+from voxline.inference.pauses import LEVEL_SECONDS
 from voxline.inference.token_decoder import needs_ctc
 from voxline.text.alphabet import Alphabet
 from voxline.text.transcripts import normalize_transcript

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.decoding import Segment, decode_segments, read_header, resample
-from voxline.audio.pauses import PAUSE_SECONDS, Cuts, Part, cut_at_pauses, measure_levels
 from voxline.errors import WorkError
+from voxline.inference.pauses import PAUSE_SECONDS, Cuts, Part, cut_at_pauses, measure_levels
 from voxline.rejects import BadAudioError
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from voxline.audio.pauses import LEVEL, Cuts, cut_at_pauses, find_pauses, measure_levels, pause_finder
 from voxline.errors import SettingsError
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine, OnnxModel, choose_engine
+from voxline.inference.pauses import LEVEL, Cuts, cut_at_pauses, find_pauses, measure_levels, pause_finder
 from voxline.inference.saved_model import (
     LANGUAGE_MODEL,
     SignatureSpec,
@@ -85,7 +85,7 @@ class Recognizer:
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow.
       threads: of ONNX Runtime for one batch; None: one for each core.
       pauses: at which recordings are cut before the network hears them: "level", "silero", "off" or the ONNX file of
-        Silero VAD; see `voxline.audio.pauses`.
+        Silero VAD; see `voxline.inference.pauses`.
 
     Attributes:
       engine: "onnx" or "tensorflow".
@@ -258,6 +258,7 @@ class Recognizer:
                 for texts in self._write(waveforms)
             ]
 
+        # The outputs of all parts come in order, those of a waveform together.
         parts, offsets = self._in_parts(waveforms)
         heard = iter(self._decode_parts(parts))
         return [join_decoded(list(itertools.islice(heard, len(begins))), self.alphabet) for begins in offsets]
@@ -293,7 +294,10 @@ class Recognizer:
             if self.finder:
                 pauses, levels = find_pauses(waveform, self.sample_rate, self.finder)
             else:
-                pauses, levels = [], measure_levels(waveform, self.sample_rate)
+                levels = measure_levels(waveform, self.sample_rate)
+                pauses = []
+
+            # Of samples, not of seconds: a network's window is exact.
             begins = []
             for part in cut_at_pauses(pauses, levels, seconds, cuts):
                 first = round(part.offset * self.sample_rate)
@@ -304,7 +308,7 @@ class Recognizer:
 
     @functools.cached_property
     def cuts(self) -> Cuts:
-        """Where recordings are cut: at pauses alone of a CTC model, and within the window of a decoder."""
+        """Rules by which recordings are cut: at pauses alone of a CTC model, and within the window of a decoder."""
         if self._decoder is not None:
             window = self._decoder.window / self.sample_rate
             return Cuts(always=LONG_PAUSE_SECONDS, margin=DECODER_MARGIN_SECONDS, limit=window, packed=True)

@@ -125,6 +125,7 @@ def join_transcripts(
       spaced: whether texts of the model have spaces.
       n_best: most alternatives.
     """
+    # Times from the start of the recording.
     words = [
         dataclasses.replace(word, start=min(word.start + offset, seconds), end=min(word.end + offset, seconds))
         for part, offset in zip(parts, offsets, strict=True)
@@ -141,6 +142,8 @@ def join_transcripts(
             for choice in choices
         ]
         alternatives = sorted(product, key=lambda choice: -choice.confidence)[:n_best]
+
+    # Those that are kept share all of the probability.
     total = math.fsum(choice.confidence for choice in alternatives) or 1.0
     shares = tuple(Alternative(choice.text, choice.confidence / total) for choice in alternatives)
     return Transcript(text, words, _mean_confidence(words), seconds, "", shares)
@@ -159,6 +162,8 @@ def join_decoded(parts: "Sequence[DecodedWaveform]", alphabet: "Alphabet") -> De
     pause = [alphabet.blank, *(label for label, symbol in enumerate(alphabet.symbols) if symbol == " ")]
     between = np.full((1, alphabet.blank + 1), _IMPOSSIBLE, np.float32)
     between[0, pause] = -math.log(len(pause))
+
+    # [frames of all parts + parts - 1, symbols + 1]
     frames = [part.log_probabilities for part in parts]
     joined = np.concatenate([rows for values in frames for rows in (values, between)][:-1])
     text = _join([part.text for part in parts], spaced)

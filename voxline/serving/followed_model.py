@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxline.audio.pauses import LEVEL
+from voxline.inference.pauses import LEVEL
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.inference.pace import USUAL_PACE, Pace
 from voxline.inference.recognizer import Recognizer
@@ -51,7 +51,7 @@ class FollowedModel:
       reference: NAME, NAME@production, NAME@candidate or NAME@7.
       threads: of ONNX Runtime for one recording.
       pace: by which a voice that stops at once shows.
-      pauses: at which recordings are cut; see `voxline.audio.pauses`.
+      pauses: at which recordings are cut; see `voxline.inference.pauses`.
       may_start_empty: whether a model of which no version can be served is a fault, and no error.
 
     Attributes:

@@ -10,9 +10,9 @@ from typing import Any
 
 import uvicorn
 
-from voxline.audio.pauses import LEVEL, pause_finder
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.canary_state import CanarySettings
+from voxline.inference.pauses import LEVEL, pause_finder
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
 from voxline.progress import print_status
@@ -67,7 +67,7 @@ def run_server(
       allow_anonymous: whether others may reach a server without keys.
       health_port: where `/healthz` and `/metrics` are answered as well, whatever the load; 0 for any free port, None
         for no such port.
-      pauses: at which recordings are cut; see `voxline.audio.pauses`.
+      pauses: at which recordings are cut; see `voxline.inference.pauses`.
 
     Raises:
       SettingsError: strangers could call, or an option is wrong.

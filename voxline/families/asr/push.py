@@ -31,7 +31,7 @@ class AsrPushFamily:
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a clip."""
-        from voxline.audio.pauses import OFF
+        from voxline.inference.pauses import OFF
         from voxline.inference.recognizer import Recognizer
         from voxline.inference.saved_model import read_model_info
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-LEVEL, SILERO, OFF = "level", "silero", "off"
+LEVEL = "level"
+SILERO = "silero"
+OFF = "off"
 """How pauses are found. In place of `SILERO`, which is the file in the package silero-vad, the path of an ONNX file."""
 LEVEL_SECONDS = 0.005
 """Between two levels."""
@@ -79,7 +81,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where a recording is cut.
+    """Rules by which a recording is cut.
 
     Attributes:
       always: seconds; a pause of so much is always a cut.
@@ -104,7 +106,7 @@ class PauseFinder(Protocol):
     """Finds pauses in a recording that is read in blocks."""
 
     def measure(self, samples: "Array", rate: int) -> "Array":
-        """What decides about the samples of a block, one value each so many seconds."""
+        """Returns what decides about the samples of a block, one value each so many seconds."""
 
     def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         """The pauses, in order.
@@ -116,7 +118,7 @@ class PauseFinder(Protocol):
 
 
 class LevelFinder:
-    """By the level: a pause is little louder than the quiet parts of the minute around."""
+    """Finds pauses by the level: a pause is little louder than the quiet parts of the minute around."""
 
     def measure(self, samples: "Array", rate: int) -> "Array":
         return samples[:0]
@@ -124,6 +126,7 @@ class LevelFinder:
     def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         import numpy as np
 
+        # [levels] dB of full scale
         if not len(levels):
             return []
         # The median of five: unlike a mean it leaves the edges of loud sounds where they are. [levels, 5]
@@ -157,7 +160,7 @@ class LevelFinder:
 
 
 class SileroFinder:
-    """By Silero VAD, a small network that tells speech from all else (MIT licence; 6.2.3 was tried).
+    """Finds pauses by Silero VAD, a small network that tells speech from all else (MIT licence; 6.2.3 was tried).
 
     Args:
       file: its `silero_vad.onnx`; None: that of the package silero-vad, which need not be importable.
@@ -176,17 +179,16 @@ class SileroFinder:
     """Probabilities at which speech begins and ends, as the package has them."""
 
     def __init__(self, file: Path | None = None) -> None:
-        import onnxruntime
+        from voxline.inference.onnx_model import load_session
 
         path = file or _installed_silero()
         if not path.is_file():
             raise SettingsError(f"{path}: no such file; give the ONNX file of Silero VAD, {LEVEL} or {OFF}")
-        options = onnxruntime.SessionOptions()
-        options.inter_op_num_threads = options.intra_op_num_threads = 1
         try:
-            self._session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-        except Exception as error:  # of a class that the package does not name
-            raise SettingsError(f"{path}: not an ONNX file that ONNX Runtime can load ({error})") from None
+            self._session = load_session(path, threads=1)
+        except WorkError as error:
+            # It is no model of ours, and training again would not mend it.
+            raise SettingsError(f"{str(error).removesuffix('; train again')}; give Silero VAD's own file") from None
         names = {value.name for value in self._session.get_inputs()}
         if names != {"input", "state", "sr"}:
             raise SettingsError(f"{path}: not Silero VAD: its inputs are {', '.join(sorted(names))}")
@@ -231,7 +233,7 @@ class SileroFinder:
 
 
 def pause_finder(pauses: str) -> PauseFinder | None:
-    """What finds pauses by the name of a setting; None: nothing is cut.
+    """The finder that a setting names; None: nothing is cut.
 
     Raises:
       SettingsError: it is neither `LEVEL`, `OFF`, `SILERO` nor an ONNX file.
@@ -323,9 +325,12 @@ def _longest_pause(pauses: Sequence[SpeechPause], first: float, last: float, cut
     if cuts.packed:
         if seconds <= cuts.limit:
             return None
-        earliest, latest = first + cuts.limit / 2, first + cuts.limit
+        earliest = first + cuts.limit / 2
+        latest = first + cuts.limit
     else:
-        earliest, latest = first + cuts.shortest, last - cuts.shortest
+        earliest = first + cuts.shortest
+        latest = last - cuts.shortest
+    # Pauses are in order, and few of them are inside.
     begin = bisect.bisect_left(pauses, earliest, key=lambda pause: pause.middle)
     until = bisect.bisect_right(pauses, latest, key=lambda pause: pause.middle)
     inside = [pause for pause in pauses[begin:until] if pause.start > first and pause.end < last]
@@ -340,6 +345,7 @@ def _quietest(levels: "Array", first: float, last: float) -> float:
     import numpy as np
 
     width = round(0.2 / LEVEL_SECONDS)
+    # In energies, which add up.
     begin = round(first / LEVEL_SECONDS)
     energies = 10 ** (levels[begin : round(last / LEVEL_SECONDS)].astype(np.float64) / 10)
     smooth = np.convolve(energies, np.ones(min(width, len(energies))), "valid")
@@ -350,8 +356,9 @@ def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
     """Runs of quiet values as long as a pause, the last value excluded; a click does not end one."""
     import numpy as np
 
-    # A run needs a rise and a fall, so one value that is not quiet is put at each end. [runs, 2]
+    # A run needs a rise and a fall, so one value that is not quiet is put at each end.
     edges = np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8))
+    # [runs, 2]
     runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1)
     joined: list[tuple[int, int]] = []
     for start, end in runs.tolist():
@@ -365,9 +372,10 @@ def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
 
 
 def _is_steady(levels: "Array") -> bool:
-    """Whether the levels of a pause, without its edges, are those of noise."""
+    """Returns whether the levels of a pause, without its edges, are those of noise."""
     import numpy as np
 
+    # Its edges are where speech fades.
     edge = min(len(levels) // 5, round(0.1 / LEVEL_SECONDS))
     low, high = np.percentile(levels[edge : len(levels) - edge], [10, 95])
     return bool(high - low < _STEADY_DB)
