@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxline.inference.pauses import LEVEL
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.inference.pace import USUAL_PACE, Pace
+from voxline.inference.pauses import LEVEL
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer

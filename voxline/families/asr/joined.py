@@ -48,7 +48,7 @@ def measure_joined(
     """
     random = np.random.default_rng(0)
     spoken = sorted((utterance for utterance in utterances if utterance.text), key=lambda utterance: utterance.id)
-    chosen = []
+    chosen: list[Utterance] = []
     for index in random.permutation(len(spoken)):
         if len(chosen) >= 2 and sum(utterance.duration for utterance in chosen) >= seconds:
             break
