@@ -84,6 +84,11 @@ def transcribe(
         typer.Option("--beams", min=1, max=100, help="Texts that a model with a decoder follows; 1: greedy."),
     ] = 1,
     pauses: Pauses = "level",
+    itn: Annotated[
+        str,
+        typer.Option("--itn", metavar="LANGUAGE", help="Inverse text normalization: 7:30, $3.50, 12 km. en or zh."),
+    ] = "",
+    punctuate: Annotated[bool, typer.Option("--punctuate", help="Full stops at pauses, and capitals.")] = False,
     max_seconds: Annotated[
         float, typer.Option(min=1, help="Longest recording, in seconds; its decoder's memory grows with it.")
     ] = 14_400.0,
@@ -104,13 +109,16 @@ def transcribe(
     Examples:
       voxline transcribe a.flac b.mp3 --model runs/demo/registry/asr
       voxline transcribe recordings --json --model runs/demo/registry/asr
+      voxline transcribe a.flac --model runs/demo/registry/asr --itn en --punctuate
       voxline transcribe a.flac --model runs/demo/registry/asr --hot-words "anna peter" --n-best 3 --json
       arecord -f S16_LE -r 16000 -t raw | voxline transcribe --stream - --model runs/live/registry/asr
     """
+    from voxline.inference.written_transcript import WritingChoices
     from voxline.pipelines.cli.transcription import DecodingChoices, transcribe_files, transcribe_stream
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
+    writing = WritingChoices(itn, punctuate)
     if n_best > 1 and not as_json:
         raise SettingsError("--n-best: alternatives are written as JSON; add --json")
 
@@ -119,9 +127,11 @@ def transcribe(
     if stream:
         if [str(path) for path in audio] != ["-"]:
             raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")
-        transcribe_stream(lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=decoding)
+        transcribe_stream(
+            lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=decoding, writing=writing
+        )
     elif not transcribe_files(
-        audio, lambda: find_model(model), as_json=as_json, decoding=decoding, max_seconds=max_seconds
+        audio, lambda: find_model(model), as_json=as_json, decoding=decoding, writing=writing, max_seconds=max_seconds
     ):
         raise typer.Exit(1)
 

@@ -70,6 +70,11 @@ def serve(
         float, typer.Option(help="By how much a share of requests may be worse; 0.02: 2%.")
     ] = 0.02,
     canary_alpha: Annotated[float, typer.Option(help="Probability of withdrawing one that is not worse.")] = 0.05,
+    itn: Annotated[
+        str,
+        typer.Option("--itn", metavar="LANGUAGE", help="Inverse text normalization, en or zh, unless a request says."),
+    ] = "",
+    punctuate: Annotated[bool, typer.Option("--punctuate", help="Full stops at pauses, and capitals.")] = False,
     canary_promote: Annotated[bool, typer.Option("--canary-promote", help="Promote one that is not worse.")] = False,
 ) -> None:
     """Serve recognizers over HTTP, with OpenAI's routes.
@@ -89,6 +94,7 @@ def serve(
     """
     from voxline.feedback.canary_state import CanarySettings
     from voxline.inference.pace import Pace
+    from voxline.inference.written_transcript import WritingChoices
     from voxline.serving.access import AccessSettings
     from voxline.serving.capture import CaptureSettings
     from voxline.serving.limits import ServingLimits
@@ -122,6 +128,7 @@ def serve(
         allow_anonymous,
         health_port,
         pauses,
+        WritingChoices(itn, punctuate),
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
     from voxline.inference.transcript import Transcript
     from voxline.inference.waveforms import Waveform
+    from voxline.inference.written_transcript import WritingChoices
 
 STDIN = "-"
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".mp4", ".aac", ".wma", ".webm", ".mka", ".aiff", ".au")
@@ -65,6 +66,7 @@ def transcribe_files(
     *,
     as_json: bool,
     decoding: DecodingChoices | None = None,
+    writing: "WritingChoices | None" = None,
     max_seconds: float = MAX_SECONDS,
 ) -> bool:
     """Transcribes recordings and prints a line for each. Returns whether all could be transcribed.
@@ -72,11 +74,14 @@ def transcribe_files(
     Args:
       audio: files, folders, or `-`.
       model: finds the exported model, which is done after the arguments were checked.
+      writing: how transcripts are written; None: as they are heard.
       max_seconds: of a recording; a longer one is not transcribed.
 
     Raises:
       SettingsError: a path does not exist, or a folder has no recording.
     """
+    from voxline.inference.written_transcript import write_transcript
+
     with _collect(audio) as files, DecodePool(DecodeLimits(max_seconds)) as decoders:
         decoders.start()  # while the model is loaded
         recognizer = _load(model(), decoding or DecodingChoices())
@@ -88,7 +93,7 @@ def transcribe_files(
             readable = [recording for recording in group if recording.waveform is not None]
             waveforms = [recording.waveform for recording in readable if recording.waveform is not None]
             for recording, transcript in zip(readable, recognizer.recognize_waveforms(waveforms), strict=True):
-                recording.result = transcript
+                recording.result = write_transcript(transcript, writing) if writing else transcript
 
             # Recordings that could not be read are named at their place among the others.
             for recording in group:
@@ -97,7 +102,12 @@ def transcribe_files(
 
 
 def transcribe_stream(
-    model: Callable[[], Path], *, as_json: bool, endpoint_ms: float, decoding: DecodingChoices | None = None
+    model: Callable[[], Path],
+    *,
+    as_json: bool,
+    endpoint_ms: float,
+    decoding: DecodingChoices | None = None,
+    writing: "WritingChoices | None" = None,
 ) -> None:
     """Transcribes standard input while it arrives: 16-bit little-endian PCM, mono, at the model's rate.
 
@@ -111,6 +121,9 @@ def transcribe_stream(
     """
     import numpy as np
 
+    from voxline.inference.written_transcript import WritingChoices, write_transcript, written_form
+
+    writing = writing or WritingChoices()
     recognizer = _load(model(), decoding or DecodingChoices())
     stream = recognizer.stream(endpoint_ms=endpoint_ms)
     latency = stream.latency.algorithmic_ms
@@ -125,13 +138,16 @@ def transcribe_stream(
         partial = stream.feed(np.frombuffer(pending[:whole], "<i2").astype(np.int16))
         pending = pending[whole:]
         for segment in partial.segments:
-            _print_segment(segment, as_json=as_json, clear=is_terminal)
+            _print_segment(write_transcript(segment, writing), as_json=as_json, clear=is_terminal)
 
         # On stderr, so that standard output has finished segments alone; the end of the text fits into a line.
         if is_terminal:
             erase_line(sys.stderr)
-            typer.echo(partial.text[-100:], nl=False, err=True)
-    _print_segment(stream.finish(), as_json=as_json, clear=is_terminal)
+            # What was heard so far has no full stop: its sentence has no end yet.
+            typer.echo(
+                written_form(partial.text, dataclasses.replace(writing, punctuate=False))[-100:], nl=False, err=True
+            )
+    _print_segment(write_transcript(stream.finish(), writing), as_json=as_json, clear=is_terminal)
 
 
 def _print_segment(segment: "Transcript", *, as_json: bool, clear: bool) -> None:

@@ -58,6 +58,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["step", "convert", "--config", "run.yaml", "--model", "m"], 2, "--model: convert does not take it"),
         (["step", "convert", "--config", "run.yaml"], 1, "run `voxline step ingest` first"),
         (["transcribe", "absent.wav", "--model", "m"], 2, "absent.wav: no such file"),
+        (["transcribe", "absent.wav", "--model", "m", "--itn", "xx"], 2, "itn: 'xx'; en, zh is accepted"),
         (
             ["synthesize", "hello", "--model", "m", "--output", "out.txt"],
             2,

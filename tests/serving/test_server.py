@@ -199,6 +199,19 @@ def test_a_transcript_comes_as_events(served: Served) -> None:
     assert response.headers["x-voxline-version"] == "1"
 
 
+def test_transcripts_are_written_as_a_person_writes_them(served: Served) -> None:
+    """Inverse text normalization and full stops; a written word has the time of the words that it stands for."""
+    heard = {"model": "asr@candidate", "response_format": "verbose_json"}
+    answer = served.send(wav("six one one"), **heard, itn="en", punctuate="true").json()
+    spoken = served.send(wav("six one one"), **heard).json()
+    assert (spoken["text"], answer["text"]) == ("six one one", "611.")
+    (written,) = answer["words"]
+    assert (written["start"], written["end"]) == (spoken["words"][0]["start"], spoken["words"][-1]["end"])
+    refused = served.send(wav(), itn="xx")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "itn")
+    assert served.send(wav(), punctuate="maybe").json()["error"]["param"] == "punctuate"
+
+
 def test_every_format_is_written(served: Served) -> None:
     assert served.send(wav(), response_format="text").text == "one six\n"
     assert served.send(wav(), response_format="srt").text == "1\n00:00:00,000 --> 00:00:00,138\none six\n\n"

@@ -42,6 +42,7 @@ from voxline.errors import VoxlineError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
+from voxline.inference.written_transcript import WritingChoices
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.rejects import BadAudioError, Reason
@@ -90,6 +91,7 @@ class RecognizerServer:
       capture: keeps a share of the recordings; it is stopped with the server.
       canaries: of models that follow production; they are stopped with the server.
       access: who may call; None: as `Access` has it.
+      writing: the form of transcripts, where a request does not say.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class RecognizerServer:
         capture: Capture | None = None,
         canaries: Sequence[Canary] = (),
         access: Access | None = None,
+        writing: WritingChoices | None = None,
     ) -> None:
+        self._writing = writing or WritingChoices()
         self.limits = limits or ServingLimits()
         self._capture = capture
         self._models = {model.reference: model for model in models}
@@ -115,7 +119,7 @@ class RecognizerServer:
         self._pending = 0
 
         self.uploads = Uploads(self.limits, lambda: self._pending)
-        self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
+        self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries, self._writing)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
 
         self.access = access or Access()
@@ -206,7 +210,7 @@ class RecognizerServer:
         async with self.uploads.admitted(caller_of(request.scope)) as upload, contextlib.AsyncExitStack() as stack:
             form = await self.uploads.read_form(request, upload, stack)
             # What can be refused without decoding is refused here.
-            wish = TranscriptionRequest.read(form)
+            wish = TranscriptionRequest.read(form, self._writing)
             model = self._find(wish.model)
             _served(model, Recognizer)  # refuses a voice
 

@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.streaming import Partial, RecognitionStream
 from voxline.inference.transcript import Transcript
+from voxline.inference.written_transcript import WritingChoices, write_transcript, written_form
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.serving.access import CALLER, SESSION_PROTOCOL, may_consent
@@ -65,6 +66,7 @@ class RealtimeRoute:
     Args:
       find: a recognizer by the name that callers use, and the version of it that serves; raises a `RefusedError`.
       canaries: by the name of their model.
+      writing: the form of transcripts, where a session does not say.
 
     Attributes:
       streams: sessions now, of production's room; those that a candidate began to hear are in its canary's.
@@ -76,7 +78,9 @@ class RealtimeRoute:
         limits: ServingLimits,
         capture: Capture | None,
         canaries: Mapping[str, Canary],
+        writing: WritingChoices | None = None,
     ) -> None:
+        self.writing = writing or WritingChoices()
         self.streams = 0
         self.limits = limits
         self._find = find
@@ -372,16 +376,23 @@ class Session(abc.ABC):
 class StreamSession(Session):
     """A session with our messages: one stream."""
 
-    def __init__(self, socket: WebSocket, limits: ServingLimits, segments: SegmentStream) -> None:
+    def __init__(
+        self, socket: WebSocket, limits: ServingLimits, segments: SegmentStream, writing: WritingChoices
+    ) -> None:
         super().__init__(socket, limits)
         self._segments = segments
+        self._writing = writing
         self._text = ""
 
     @classmethod
     def open(cls, request: SessionRequest) -> "StreamSession":
         query = request.socket.query_params
+        try:
+            writing = WritingChoices.of_texts(query, request.route.writing)
+        except SettingsError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), str(error).partition(":")[0]) from None
         segments = request.route.open_stream(request.socket, query.get("model", ""), _stream_numbers(query))
-        return cls(request.socket, request.limits, segments)
+        return cls(request.socket, request.limits, segments, writing)
 
     @property
     def takes_room(self) -> bool:
@@ -436,18 +447,22 @@ class StreamSession(Session):
 
         if partial.text != self._text:
             self._text = partial.text
-            await self.send({"type": "partial", "text": partial.text})
+            # Its sentence has no end yet.
+            so_far = written_form(partial.text, replace(self._writing, punctuate=False))
+            await self.send({"type": "partial", "text": so_far})
 
     async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
         self._text = ""
 
-        words = describe_words(transcript)
+        # The segment that is kept is what was heard.
+        as_written = write_transcript(transcript, self._writing)
+        words = describe_words(as_written)
         times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
 
         capture = {"capture": id} if (id := self._segments.offer(transcript, last=last)) else {}
         heard_by = self._segments.identity()
         del heard_by["digest"]
-        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **capture}
+        final = {"type": "final", "text": as_written.text, **times, "words": words, "last": last, **heard_by, **capture}
         await self.send(final)
 
 

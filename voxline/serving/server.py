@@ -15,6 +15,7 @@ from voxline.feedback.canary_state import CanarySettings
 from voxline.inference.pauses import LEVEL, pause_finder
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
+from voxline.inference.written_transcript import WritingChoices
 from voxline.progress import print_status
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.models import model_names
@@ -54,6 +55,7 @@ def run_server(
     allow_anonymous: bool = False,
     health_port: int | None = None,
     pauses: str = LEVEL,
+    writing: WritingChoices | None = None,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end. If a call hangs then, as one of a
     candidate may, the process ends here: Python would wait for its thread.
@@ -68,6 +70,7 @@ def run_server(
       health_port: where `/healthz` and `/metrics` are answered as well, whatever the load; 0 for any free port, None
         for no such port.
       pauses: at which recordings are cut; see `voxline.inference.pauses`.
+      writing: the form of transcripts, where a request does not say; None: as they are heard.
 
     Raises:
       SettingsError: strangers could call, or an option is wrong.
@@ -119,7 +122,7 @@ def run_server(
     for canary_of_model in canaries:
         canary_of_model.follow(follow_seconds)
 
-    server = RecognizerServer(models, limits, capture, canaries, checks)
+    server = RecognizerServer(models, limits, capture, canaries, checks, writing)
     options = uvicorn_options(limits)
     health = None if health_port is None else HealthServer(server.health, checks, host, health_port, options)
     if health:

@@ -13,7 +13,9 @@ from typing import Any
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from voxline.errors import SettingsError
 from voxline.inference.transcript import Transcript
+from voxline.inference.written_transcript import WritingChoices, write_transcript
 from voxline.serving.canary import SESSION_FIELD
 from voxline.serving.capture import CONSENT_FIELD, SPEAKER_FIELD
 from voxline.serving.refusals import RefusedError
@@ -25,9 +27,10 @@ WORD = "word"
 SEGMENT = "segment"
 HONOURED = frozenset({
     "file", "model", "response_format", "stream", "timestamp_granularities", "temperature", "language", "prompt",
-    "chunking_strategy", SESSION_FIELD, CONSENT_FIELD, SPEAKER_FIELD,
+    "chunking_strategy", "itn", "punctuate", SESSION_FIELD, CONSENT_FIELD, SPEAKER_FIELD,
 })  # fmt: skip
 """Fields of a form; a list may have `[]` behind its name. A prompt must be empty."""
+WRITING = ("itn", "punctuate")
 LANGUAGE = re.compile(r"[a-zA-Z]{2,3}([-_][a-zA-Z0-9]{2,8})*")
 
 
@@ -39,6 +42,7 @@ class TranscriptionRequest:
       shape: its response_format, one of SHAPES.
       granularities: of the times that verbose_json has.
       is_streamed: the text comes as server-sent events.
+      writing: the form of the transcript.
     """
 
     model: str
@@ -46,12 +50,16 @@ class TranscriptionRequest:
     shape: str
     granularities: frozenset[str]
     is_streamed: bool
+    writing: WritingChoices
 
     @classmethod
-    def read(cls, form: FormData) -> "TranscriptionRequest":
+    def read(cls, form: FormData, writing: WritingChoices) -> "TranscriptionRequest":
         """Reads a request's form.
 
         A model has one language: the one that a client names is a hint that it does not need.
+
+        Args:
+          writing: the form of the transcript, where the request does not say.
 
         Raises:
           RefusedError: it wants what is not here.
@@ -84,13 +92,21 @@ class TranscriptionRequest:
         if language and not LANGUAGE.fullmatch(language):
             raise _refused("a code such as en is accepted", "language")
 
+        choices: dict[str, object] = {name: _only(values, name, "") for name in WRITING if name in values}
+        try:
+            writing = WritingChoices.of_texts(choices, writing)
+        except SettingsError as error:
+            raise _refused(str(error), str(error).partition(":")[0]) from None
+
         recording = form.get("file")
         if not isinstance(recording, UploadFile):
             raise _refused("no recording; send one as a file", "file")
-        return cls(_only(values, "model", ""), recording, shape, granularities, is_streamed == "true")
+        return cls(_only(values, "model", ""), recording, shape, granularities, is_streamed == "true", writing)
 
     def answer(self, transcript: Transcript) -> Response:
         """The transcript in the form that the client wants."""
+        # Captures and canaries have what was heard.
+        transcript = write_transcript(transcript, self.writing)
         if self.is_streamed:
             return StreamingResponse(_events(transcript), media_type="text/event-stream")
         if self.shape == "json":

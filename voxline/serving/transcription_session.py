@@ -28,6 +28,7 @@ from starlette.websockets import WebSocket
 
 from voxline.inference.streaming import Partial
 from voxline.inference.transcript import Transcript
+from voxline.inference.written_transcript import write_transcript
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import RealtimeRoute, SegmentStream, Session, SessionRequest, too_many_sessions
 from voxline.serving.refusals import RefusedError, read_json_object
@@ -371,13 +372,14 @@ class TranscriptionSession(Session):
         self._last_item = item.id
 
         # What the deltas lack comes now, unless the text has become another one.
-        if delta := item.last_delta(transcript.text):
+        as_written = write_transcript(transcript, self._route.writing)
+        if delta := item.last_delta(as_written.text):
             await self._send_text("delta", item.id, delta=delta)
         heard_by = segments.identity()
         if capture := segments.offer(transcript, last=last):
             heard_by["capture"] = capture
         usage = {"type": "duration", "seconds": round(seconds, 3)}
-        await self._send_text("completed", item.id, transcript=transcript.text, usage=usage, voxline=heard_by)
+        await self._send_text("completed", item.id, transcript=as_written.text, usage=usage, voxline=heard_by)
 
     async def _send_item(self, kind: str, **values: Any) -> None:
         await self.send({**_event(kind), "previous_item_id": self._last_item, **values})

@@ -224,8 +224,8 @@ def _month_name(match: re.Match[str]) -> str:
 
 def _iso_date(match: re.Match[str]) -> str:
     year = match[1]
-    month = int(match[2])
-    day = int(match[3])
+    month = int(match[3])
+    day = int(match[4])
 
     # A number that is no date stays for the later rules.
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -259,7 +259,9 @@ def _month_days(match: re.Match[str]) -> str:
 
 
 def _dotted_date(match: re.Match[str]) -> str:
-    day, month = int(match[1]), int(match[2])
+    # European order; a version stays for the later rules.
+    day = int(match[1])
+    month = int(match[2])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
@@ -297,9 +299,10 @@ def _roman(match: re.Match[str]) -> str:
     if not value:
         return match[0]
 
-    # "Appendix C" is a letter, and "the number I have" somebody.
-    rest = match.string[match.end() :]
-    if numeral in ("C", "L") or (numeral == "I" and not _ENDS_A_NUMBER.match(rest)):
+    # "Appendix C" is a letter, and "the number I have" somebody; World War I is neither.
+    rest = match.string[match.end() : match.end() + 40]
+    is_pronoun = numeral == "I" and match[1] != "War" and not _ENDS_A_NUMBER.match(rest)
+    if numeral in ("C", "L") or is_pronoun:
         return match[0]
 
     # "Chapter IV" counts, "Henry IV" orders.
@@ -422,7 +425,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
     _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
     _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
-    _sub(r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})\b", _iso_date),
+    _sub(r"(?<![\w/-])([12][0-9]{3})([-/])([0-9]{2})\2([0-9]{2})(?![\w/-])", _iso_date),
     _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
     _sub(rf"(?<=[0-9])\s?[-–]\s?(?=(?:{_MONTH})\s[0-9])", " to "),
     _sub(r"(?<![\w.])([0-9]{1,2})\.([0-9]{1,2})\.([12][0-9]{3})(?![\w]|\.[0-9])", _dotted_date),
@@ -433,6 +436,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
+    _sub(r"(?<=[0-9]:[0-5][0-9])[-–](?=[0-9]{1,2}:[0-5][0-9](?![0-9]))", " to "),
     _sub(r"(?<=\b[Nn]oon)[-–](?=[0-9])|(?<=\b[Mm]idnight)[-–](?=[0-9])", " to "),
     _sub(r"(?<![0-9.:,])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\s?[AaPp]\.?[Mm]\b)", r"\1:\2"),
     _sub(
@@ -488,7 +492,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     # Numbers of houses, rooms, roads and flights are said in pairs.
     _sub(
         r"(?<![\w.,:$/-])(?<![0-9] )([1-9][0-9]{2,3})([A-D]?)"
-        r"(?=(?:\s[A-Z][a-z]+\.?){1,3}\s(?i:street|avenue|road|boulevard|drive|lane)\b)",
+        r"(?=(?:\s[A-Z][a-z]+\.?){1,3}\s(?i:street|avenue|road|boulevard|drive|lane|terrace|court|place|square|parkway)\b)",
         lambda m: f"{numbers.pairs(m[1])} {m[2]}".rstrip(),
     ),
     _sub(
@@ -499,6 +503,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
+    _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
     _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),
     _sub(r"\b((?:in|since|year)\s)(10[1-9][0-9])(?=[.,;:!?]|$)", lambda m: m[1] + numbers.year(m[2])),

@@ -7,7 +7,12 @@ from typing import Any
 MAX_DIGITS = 15
 """A number with more digits is spoken digit by digit."""
 
-_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+UNDER_20 = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+UNDER_100 = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+"""Numbers by their values, and tens by their digits."""
 CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"),
     "£": ("pound", "pounds", "penny", "pence"),
@@ -29,6 +34,11 @@ CURRENCIES = {
     "SEK": ("swedish krona", "swedish kronor", "ore", "ore"),
     "NOK": ("norwegian krone", "norwegian kroner", "ore", "ore"),
     "DKK": ("danish krone", "danish kroner", "ore", "ore"),
+    "AUD": ("australian dollar", "australian dollars", "cent", "cents"),
+    "CAD": ("canadian dollar", "canadian dollars", "cent", "cents"),
+    "NZD": ("new zealand dollar", "new zealand dollars", "cent", "cents"),
+    "HKD": ("hong kong dollar", "hong kong dollars", "cent", "cents"),
+    "SGD": ("singapore dollar", "singapore dollars", "cent", "cents"),
     "PLN": ("zloty", "zloty", "grosz", "groszy"),
 }
 """A sign, or a code of ISO 4217 that has none → the names of one and of many, and of their hundredths."""
@@ -65,7 +75,7 @@ def cardinal(digits: str) -> str:
 
 
 def digit_by_digit(digits: str) -> str:
-    return " ".join(_DIGITS[int(digit)] for digit in digits)
+    return " ".join(UNDER_20[int(digit)] for digit in digits)
 
 
 def ordinal(digits: str) -> str:

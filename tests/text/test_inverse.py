@@ -1,0 +1,149 @@
+"""Spoken words are written as a person writes them, and are read back as the same words."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxline.text.english_numbers import cardinal, money, ordinal, year
+from voxline.text.frontend import normalize_spoken
+from voxline.text.inverse_english import write_english
+from voxline.text.inverse_mandarin import write_mandarin
+from voxline.text.mandarin_numbers import hanzi_number
+
+FOLDER = Path(__file__).parent
+
+
+def english(text: str) -> str:
+    return " ".join(word.text for word in write_english(text.split()))
+
+
+def mandarin(text: str) -> str:
+    return "".join(word.text for word in write_mandarin(list(text)))
+
+
+def lines_of(name: str) -> list[list[str]]:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines if line and not line.startswith("# ")]
+
+
+@pytest.mark.parametrize("row", lines_of("english-lines.tsv"), ids=lambda row: row[0])
+def test_english_is_written_as_a_person_writes_it(row: list[str]) -> None:
+    """The third column where a person has several ways, or the words do not say which: $0.99 and 99 cents."""
+    assert english(row[1]) == (row[2] if len(row) > 2 else row[0])
+
+
+def written_examples() -> list[tuple[str, str]]:
+    """The table of the page: spoken, written."""
+    page = (FOLDER.parent.parent / "docs" / "text-normalization.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split("## Inverse")[1].splitlines()]
+    return [(row[0].strip("`"), row[1].strip("`")) for row in rows if len(row) == 2 and row[0].startswith("`")]
+
+
+@pytest.mark.parametrize(("spoken", "written"), written_examples())
+def test_the_examples_of_the_page_hold(spoken: str, written: str) -> None:
+    assert (english(spoken) if spoken.isascii() else mandarin(spoken)) == written
+
+
+PROSE = """
+i have two dogs and one cat
+may i have the first one please
+he may second that motion
+march on and we won five games
+one of them said no to me
+the second one is better than the first
+i will be there in five minutes or so
+a hundred people came
+it takes one to know one
+four score and seven years ago
+one two three go
+o say can you see
+nine to five job
+fifty fifty chance
+a thousand and one nights
+at one point he left
+twenty one twenty two twenty three
+it was a second chance
+call me at eight
+the three of us five of you
+plan b is a go
+half a million people
+five pounds of sugar
+first second third
+three sixty degrees
+one fifth avenue
+plus or minus five units
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_and_what_has_two_readings_stays(text: str) -> None:
+    assert english(text) == text
+
+
+@pytest.mark.parametrize(
+    ("spoken", "written"),
+    [
+        ("half past nine or a quarter to ten", "9:30 or 9:45"),
+        ("a thirty second break in the thirty second street", "a 30 second break in the 32nd street"),
+        ("twenty to two friends, sixteen to nine", "20 to two friends, 16 to 9"),
+        ("twenty five dollars. thirty people", "$25. 30 people"),
+        ("in twenty thirty at twenty thirty", "in 2030 at 20:30"),
+        ("since two thousand five two thousand people came", "since 2005 2,000 people came"),
+        ("five pounds of sugar for two pounds fifty pence", "five pounds of sugar for £2.50"),
+        ("we won ten games for ten thousand won", "we won 10 games for ₩10,000"),
+        ("one hundred and two hundred", "100 and 200"),
+        ("seven thirty", "7:30"),
+        ("fifteen metres, twenty kilometres per hour", "15 m, 20 km/h"),
+    ],
+)
+def test_neighbors_decide_how_numbers_are_written(spoken: str, written: str) -> None:
+    assert english(spoken) == written
+
+
+def spoken(words: str) -> str:
+    return words.replace("-", " ")
+
+
+@settings(max_examples=300, deadline=None)
+@given(number=st.integers(10, 10**15 - 1), cents=st.integers(0, 99), first=st.integers(1100, 2099))
+def test_numbers_are_read_back_as_they_were_said(number: int, cents: int, first: int) -> None:
+    for words in (
+        spoken(cardinal(str(number))),
+        spoken(ordinal(str(number))),
+        spoken(money("$", f"{number}.{cents:02d}", "")),
+        f"in {spoken(year(str(first)))}",
+        f"on march fifth {spoken(year(str(first)))}",
+    ):
+        written = english(words)
+        assert any(character.isdigit() for character in written)
+        assert normalize_spoken(written, "english_transcript") == words
+
+
+WORDS = """
+one two five nine ten eleven twelve twenty thirty ninety hundred thousand million first second third fifth twentieth
+and a point oh zero o'clock a m p dollars cents pounds percent degrees kilometers march may of to at in half quarter
+past minus plus the room street call nineteen eighty
+""".split()  # noqa: SIM905
+
+
+@settings(max_examples=500, deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=12))
+def test_every_word_is_written_once_and_in_order(words: list[str]) -> None:
+    written = write_english(words)
+    places = [place for word in written for place in range(word.first, word.last)]
+    assert places == list(range(len(words)))
+    assert all(word.text for word in written)
+
+
+@pytest.mark.parametrize("row", lines_of("mandarin-lines.tsv"), ids=lambda row: row[0])
+def test_mandarin_is_written_as_a_person_writes_it(row: list[str]) -> None:
+    assert mandarin(row[0]) == row[1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(number=st.integers(10, 10**12))
+def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
+    words = f"有{hanzi_number(str(number))}个"
+    assert normalize_spoken(mandarin(words), "mandarin_transcript") == words
