@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
 
+from voxline.audio.worker_process import fork_workers
 from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
@@ -252,6 +253,7 @@ def _execute(source: str, arguments: list[str], variables: dict[str, str], outpu
         sys.executable = _PYTHON
         os.environ.update(variables, _KFP_RUNTIME="true")
         reset_snapshot()  # a step reads its inputs from here on
+        fork_workers()
 
         # The function of a component is read from a file.
         module = Path(tempfile.mkdtemp()) / "ephemeral_component.py"

@@ -8,13 +8,14 @@ import pickle
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from voxline.audio import process_pool
+from voxline.audio import process_pool, worker_process
 from voxline.audio.process_pool import WorkerCrashed, map_in_processes
 from voxline.components.convert.jobs import ConversionJob, JobGroup, JobResult, SourceChanged, convert_in_processes
 from voxline.errors import WorkError
@@ -27,6 +28,12 @@ def _slow(seconds: float) -> int:
     return os.getpid()
 
 
+@pytest.fixture(autouse=True, params=["fresh", "fork"])
+def _kind_of_worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is run with workers that are fresh interpreters, and with forks."""
+    monkeypatch.setattr(worker_process, "_can_fork", lambda: request.param == "fork")
+
+
 def test_every_job_has_its_own_result() -> None:
     results = dict(map_in_processes(operator.neg, list(range(200)), 2, 60))
     assert results == {n: -n for n in range(200)}
@@ -35,6 +42,7 @@ def test_every_job_has_its_own_result() -> None:
 @pytest.fixture
 def _no_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers end as soon as they start."""
+    monkeypatch.setattr(worker_process, "_can_fork", lambda: False)
     monkeypatch.setattr("sys.executable", "/bin/false")
 
 
@@ -180,6 +188,28 @@ def test_no_process_is_left_when_the_caller_stops_early() -> None:
     assert len(_children() - before) == 2
     results.close()
     assert _children() == before  # ended, and waited for
+
+
+def test_a_fork_has_no_descriptor_of_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(worker_process, "_can_fork", lambda: True)
+    (tmp_path / "file").write_text("of the parent")
+    with open(tmp_path / "file") as file:
+        results = dict(map_in_processes(_targets, [file.fileno()] * 3, 2, 60, grow_seconds=0.0))
+        assert file.read() == "of the parent"
+    assert set(results.values()) == {os.devnull}
+
+
+def _targets(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def test_workers_are_forked_only_by_a_step_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert not worker_process._can_fork()
+    monkeypatch.setattr(worker_process, "_forks_workers", True)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(int).result()
+        assert not worker_process._can_fork()
 
 
 def _children() -> set[str]:

@@ -4,8 +4,8 @@ Jobs and results cross as MessagePack, and are checked against their types: a wo
 values of the result's type, or the text of an error, and no object.
 
 Each worker has a pipe of its own and answers in order, so it is known which job a dead worker was doing. Workers are
-fresh interpreters, not forks: they inherit no threads, no locks and no `__main__`. A worker ends when its pipe closes,
-also if the parent was killed. `concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
+fresh interpreters: they inherit no threads, no locks and no `__main__`. Only a step with a single thread, which is a
+fork itself, forks them (worker_process.py). A worker ends when its pipe closes, also if the parent was killed. `concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
 """
 
 import contextlib
@@ -300,7 +300,8 @@ class _Worker(Generic[JobT, ResultT]):
     """
 
     def __init__(self, function: str, limit_megabytes: float, result_type: Any) -> None:
-        self._process = WorkerProcess(__name__, [str(limit_megabytes)])
+        run = functools.partial(_worker_main, limit_megabytes=limit_megabytes)
+        self._process = WorkerProcess(__name__, [str(limit_megabytes)], run=run)
         self._decode = _decoder(tuple[_Failure | None, result_type | None])
         self.pipe = self._process.pipe
         self.assigned: deque[tuple[int, JobT]] = deque()

@@ -1,6 +1,10 @@
-"""A process of ours that works for this one: a fresh interpreter with a pipe, limits, and one way to end it."""
+"""A process of ours that works for this one: a fresh interpreter with a pipe, limits, and one way to end it.
+
+A step that the graph's process has forked forks its workers too: what it has imported costs nothing then.
+"""
 
 import contextlib
+import gc
 import os
 import resource
 import select
@@ -8,15 +12,33 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from typing import NoReturn, Protocol
 
 END_SECONDS = 5
 """What a worker has to end after its pipe is closed. After that it is killed."""
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """There is a worker for each core, and each thread of a worker would reserve memory."""
+
+_TASKS = Path("/proc/self/task")
+_forks_workers = False
+
+
+def fork_workers() -> None:
+    """Lets this process fork its workers while it has a single thread. For a step that is a fork itself."""
+    global _forks_workers
+    _forks_workers = True
+
+
+def _can_fork() -> bool:
+    """Returns whether a fork of this process is whole: no thread could hold a lock that the fork waits for."""
+    # The system's threads, not Python's: those of a library count. Without /proc nobody can tell.
+    return _forks_workers and _TASKS.is_dir() and len(list(_TASKS.iterdir())) == 1
 
 
 class WorkerProcess:
@@ -25,15 +47,26 @@ class WorkerProcess:
     Args:
       module: that is run with the number of the pipe's file descriptor and the arguments.
       environment: variables beside those of this process.
+      run: what the module does with its end of the pipe, for a fork; without it the worker is never a fork.
 
     Attributes:
       pipe: to the worker. A worker ends when it closes, also if this process was killed.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+        run: Callable[[Connection], None] | None = None,
+    ) -> None:
         # Only the worker's end is inherited; all other descriptors are closed there.
         self.pipe, theirs = Pipe()
+        self._process: _Process
         try:
+            if run and _can_fork():
+                self._process = _Fork(run, theirs, [module, str(theirs.fileno()), *arguments])
+                return
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
                 [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno()],
@@ -85,6 +118,89 @@ class WorkerProcess:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+class _Process(Protocol):
+    """What a worker needs of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+class _Fork:
+    """A fork of this process that runs a worker; see `subprocess.Popen`."""
+
+    def __init__(self, run: Callable[[Connection], None], pipe: Connection, arguments: list[str]) -> None:
+        # What is buffered would be written twice.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_fork(run, pipe, arguments)
+
+        # On both sides, so that neither has to wait for the other; the child may have ended.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpgid(self.pid, self.pid)
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        if self._status is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if ended else None
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """
+        Raises:
+          subprocess.TimeoutExpired: it still runs after so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.0005
+        while (status := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a worker", timeout or 0)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return status
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _run_fork(run: Callable[[Connection], None], pipe: Connection, arguments: list[str]) -> NoReturn:
+    """Runs a worker in a forked process, as if Python had just started, and ends it."""
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+        # Objects of the parent are never collected here: what ends them would remove files that are the parent's.
+        gc.freeze()
+
+        # The descriptors of the parent, such as the pipes of other workers, lead nowhere. Their numbers stay taken,
+        # so that an object of the parent cannot close a file of this process.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+            if descriptor not in (1, 2, pipe.fileno(), nowhere):
+                os.dup2(nowhere, descriptor, inheritable=descriptor == 0)
+        sys.argv = arguments
+        run(pipe)
+        status = 0
+    except (EOFError, ConnectionError):  # the parent has closed the pipe
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def ignore_interrupts() -> None:
