@@ -217,7 +217,8 @@ class Extraction:
         train = locations[splits == "train", self._original]
         mean, deviation = compute_normalization(self._pool, train, settings.features.bins)
 
-        counts = Counter(sorted(splits.tolist(), key=split_rank))
+        counted = Counter(splits.tolist())
+        counts = Counter({split: counted[split] for split in sorted(counted, key=split_rank)})
         if not counts["train"]:
             print_status("extract: the split train is empty, so there are no statistics to normalize features with")
 

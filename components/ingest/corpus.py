@@ -92,6 +92,7 @@ class Corpus:
       audio_roots: folders outside the root in which recordings are accepted too (`corpus.audio_roots`), absolute.
       listed_at: start of the listing, in ns since 1970.
       external_symlinks: targets of folders that are links out of the corpus, by path; they are never entered.
+      searched: whether a file was looked for that is not in the listing as a table spells it.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Corpus:
         self.audio_roots = [str(Path(root_).expanduser().absolute()) for root_ in self.settings.audio_roots]
 
         self.external_symlinks: dict[str, str] = {}
+        self.searched = False
         self.listed_at = 0
         self._real_audio_roots = [os.path.realpath(root_) for root_ in self.audio_roots]
 
@@ -327,6 +329,8 @@ class Corpus:
 
     def _search(self, path: str, relative_to: str) -> tuple[str, IndexedFile]:
         """Locates a file whose path is spelled otherwise, leads through a link, or outside."""
+        self.searched = True
+
         # As it is spelled, or in another Unicode form; below the root, or absolute below an audio root.
         root = str(self.root)
         joined = os.path.normpath(os.path.join(root, relative_to, path))

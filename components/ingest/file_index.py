@@ -205,6 +205,18 @@ class FileIndex:
         row = self.database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
         return None if row is None else os.fsdecode(row[0])
 
+    @property
+    def has_added(self) -> bool:
+        """Returns whether a file was added that the listing does not have."""
+        ((last,),) = self.database.execute("SELECT max(number) FROM files")
+        return bool(last and last > self._count)
+
+    def states(self) -> Iterator[tuple[bytes, int, bytes, int]]:
+        """Yields path, kind, size with times as bytes, and the later of both times in ns, in order of the paths."""
+        for path, kind, state in self.database.execute("SELECT path, kind, state FROM files ORDER BY path"):
+            *_, modified, changed = _STATE.unpack(state)
+            yield path, kind, state[_DIGEST_FROM:], max(modified, changed)
+
     def digest(self, *, times: bool) -> str:
         """Hashes the paths and sizes of all files, and their times if wanted."""
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)

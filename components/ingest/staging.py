@@ -114,6 +114,35 @@ class StagingTable:
         self._database.executemany("INSERT INTO utterances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
         self._database.execute("CREATE INDEX by_id ON utterances (id)")
 
+    def entries(self) -> Iterator[tuple[Any, ...]]:
+        """Yields the entries in the corpus' order, without the numbers of their files."""
+        return self._database.execute(
+            "SELECT id, path, offset, duration, text, speaker, split, source, extra, raw_id FROM utterances"
+            " ORDER BY rowid"
+        )
+
+    def restore_entries(self, rows: Iterable[list[Any]]) -> bool:
+        """Adds what `entries` gave of the same files; returns False, and adds none, if a file is not in the index."""
+        self._database.executemany(
+            "INSERT INTO utterances VALUES (?1, ?2, (SELECT number FROM files WHERE files.path = CAST(?2 AS BLOB)),"
+            " ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            rows,
+        )
+        lost = "SELECT 1 FROM utterances WHERE file_number IS NULL LIMIT 1"
+        if self._database.execute(lost).fetchone():
+            self._database.execute("DELETE FROM utterances")
+            return False
+        self._database.execute("CREATE INDEX by_id ON utterances (id)")
+        return True
+
+    def reject_rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the rejects so far, in the order in which they were added."""
+        return self._database.execute("SELECT id, detail, reason FROM rejects ORDER BY rowid")
+
+    def restore_rejects(self, rows: Iterable[list[str]]) -> None:
+        """Adds what `reject_rows` gave."""
+        self._database.executemany("INSERT INTO rejects VALUES (?, ?, ?)", rows)
+
     def add_reject(self, reject: Reject) -> None:
         row = (escape_surrogates(reject.id), escape_surrogates(reject.detail), str(reject.reason))
         self._database.execute("INSERT INTO rejects VALUES (?, ?, ?)", row)

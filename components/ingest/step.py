@@ -17,6 +17,7 @@ from voxline.audio.containers import RAW_FORMAT_KEY, is_raw_name
 from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import load_format
 from voxline.components.ingest.corpus import Corpus, FormatReader
+from voxline.components.ingest.entry_cache import EntryCache
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
 from voxline.components.ingest.merge import (
     BEYOND_LIMITS,
@@ -120,7 +121,7 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
         # decide the key too, so they are read first.
         table = None
         if corpus.may_lead_outside:  # files that no listing has seen
-            table = _stage(corpus, read_entries, settings)
+            table = _stage(corpus, read_entries, settings, store)
             key_parts |= corpus.added_key_parts()
 
         corrected = Corrector.read(settings.corrections) if settings.corrections else Corrector()
@@ -134,7 +135,7 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
             check=functools.partial(_check_not_moved, corpus),
         ) as output:
             if not output.reused:
-                table = table or _stage(corpus, read_entries, settings)
+                table = table or _stage(corpus, read_entries, settings, store)
                 cache = ProbeCache(open_store(store).local_path(), corpus)
                 _ingest(corpus, table, settings, name, output, cache, corrected)
                 open_store(store).upload_new(utterance.audio_filepath for utterance in iter_manifest(output.folder))
@@ -149,12 +150,18 @@ def _check_not_moved(corpus: Corpus, folder: Path) -> None:
         raise WorkError(f"{folder} was moved: {leads}")
 
 
-def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings) -> StagingTable:
-    """Reads the corpus' tables and finds the recordings that they name."""
+def _stage(
+    corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings, store: Path | str
+) -> StagingTable:
+    """Reads the corpus' tables, unless they are those of the last run, and finds the recordings that they name."""
     print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
     table = StagingTable(corpus.files)
+    cache = EntryCache(store, corpus, settings, read_entries)
+    if cache.restore(table):
+        return table
     entries = itertools.chain(_reject_external_symlinks(corpus), read_entries(corpus))
     resolve_entries(corpus, entries, table, settings.text_key)
+    cache.keep(table)
     return table
 
 
@@ -301,6 +308,8 @@ class Corrector:
 
     def report(self, output: StepOutput) -> None:
         """Prints and counts what was applied, and prints what was not."""
+        if not self.corrections:
+            return
         from voxline.report.page import plural
 
         if self.applied:

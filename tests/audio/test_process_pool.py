@@ -31,7 +31,7 @@ def _slow(seconds: float) -> int:
 @pytest.fixture(autouse=True, params=["fresh", "fork"])
 def _kind_of_worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is run with workers that are fresh interpreters, and with forks."""
-    monkeypatch.setattr(worker_process, "_can_fork", lambda: request.param == "fork")
+    monkeypatch.setattr(worker_process, "can_fork", lambda: request.param == "fork")
 
 
 def test_every_job_has_its_own_result() -> None:
@@ -42,7 +42,7 @@ def test_every_job_has_its_own_result() -> None:
 @pytest.fixture
 def _no_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers end as soon as they start."""
-    monkeypatch.setattr(worker_process, "_can_fork", lambda: False)
+    monkeypatch.setattr(worker_process, "can_fork", lambda: False)
     monkeypatch.setattr("sys.executable", "/bin/false")
 
 
@@ -191,7 +191,7 @@ def test_no_process_is_left_when_the_caller_stops_early() -> None:
 
 
 def test_a_fork_has_no_descriptor_of_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(worker_process, "_can_fork", lambda: True)
+    monkeypatch.setattr(worker_process, "can_fork", lambda: True)
     (tmp_path / "file").write_text("of the parent")
     with open(tmp_path / "file") as file:
         results = dict(map_in_processes(_targets, [file.fileno()] * 3, 2, 60, grow_seconds=0.0))
@@ -205,11 +205,11 @@ def _targets(descriptor: int) -> str:
 
 def test_workers_are_forked_only_by_a_step_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert not worker_process._can_fork()
+    assert not worker_process.can_fork()
     monkeypatch.setattr(worker_process, "_forks_workers", True)
     with ThreadPoolExecutor(1) as threads:
         threads.submit(int).result()
-        assert not worker_process._can_fork()
+        assert not worker_process.can_fork()
 
 
 def _children() -> set[str]:

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from voxline.audio.worker_process import WorkerProcess, ignore_interrupts, limit_memory
+from voxline.audio.worker_process import WorkerProcess, can_fork, ignore_interrupts, limit_memory
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.garbage import collect_rarely
 
@@ -300,6 +300,8 @@ class _Worker(Generic[JobT, ResultT]):
     """
 
     def __init__(self, function: str, limit_megabytes: float, result_type: Any) -> None:
+        if can_fork():
+            pkgutil.resolve_name(function)  # imported once, for all forks
         run = functools.partial(_worker_main, limit_megabytes=limit_megabytes)
         self._process = WorkerProcess(__name__, [str(limit_megabytes)], run=run)
         self._decode = _decoder(tuple[_Failure | None, result_type | None])

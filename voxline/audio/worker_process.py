@@ -35,7 +35,7 @@ def fork_workers() -> None:
     _forks_workers = True
 
 
-def _can_fork() -> bool:
+def can_fork() -> bool:
     """Returns whether a fork of this process is whole: no thread could hold a lock that the fork waits for."""
     # The system's threads, not Python's: those of a library count. Without /proc nobody can tell.
     return _forks_workers and _TASKS.is_dir() and len(list(_TASKS.iterdir())) == 1
@@ -64,7 +64,7 @@ class WorkerProcess:
         self.pipe, theirs = Pipe()
         self._process: _Process
         try:
-            if run and _can_fork():
+            if run and can_fork():
                 self._process = _Fork(run, theirs, [module, str(theirs.fileno()), *arguments])
                 return
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
