@@ -56,7 +56,7 @@ class EntryCache:
         if not self._tables:
             return False
         with LineCache(self._file) as cache:
-            if cache.about.get("tables") != self._tables:
+            if cache.about != {"made_of": self._tables}:
                 return False
             entries = itertools.chain.from_iterable(_rows(cache, _ENTRIES))
             if not table.restore_entries(entries):
@@ -78,7 +78,7 @@ class EntryCache:
             for number, (kind, rows) in enumerate(batches):
                 digest = number.to_bytes(DIGEST_BYTES, "big")
                 writer.add(digest, kind.decode(), output=f"{encode_json(rows)}\n".encode())
-            writer.about = {"tables": self._tables}
+            writer.about = {"made_of": self._tables}
 
 
 def _is_plain_folder(corpus: Corpus, settings: CorpusSettings) -> bool:

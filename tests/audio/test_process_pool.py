@@ -200,7 +200,7 @@ def test_a_fork_has_no_descriptor_of_its_parent(monkeypatch: pytest.MonkeyPatch,
 
 
 def _targets(descriptor: int) -> str:
-    return os.readlink(f"/proc/self/fd/{descriptor}")
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 def test_workers_are_forked_only_by_a_step_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ values of the result's type, or the text of an error, and no object.
 
 Each worker has a pipe of its own and answers in order, so it is known which job a dead worker was doing. Workers are
 fresh interpreters: they inherit no threads, no locks and no `__main__`. Only a step with a single thread, which is a
-fork itself, forks them (worker_process.py). A worker ends when its pipe closes, also if the parent was killed. `concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
+fork itself, forks them (worker_process.py). A worker ends when its pipe closes, also if the parent was killed.
+`concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
 """
 
 import contextlib
