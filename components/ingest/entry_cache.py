@@ -21,9 +21,6 @@ from voxline.data.json_codec import encode_json, parse_json
 from voxline.data.line_cache import LineCache, cache_file, write_line_cache
 from voxline.store.hashing import DIGEST_BYTES
 
-ENTRIES_REVISION = 1
-"""Raise it when a format, or the staging table, would make other entries of the same tables."""
-
 _TABLES_ALONE = ("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi", "common_voice", "lhotse")
 """Our formats that read no recording. Of another package's format nobody knows."""
 _AUDIO = tuple(extension.encode() for extension in AUDIO_EXTENSIONS)
@@ -32,9 +29,20 @@ _ENTRIES, _REJECTS = b"entries", b"rejects"
 
 
 class EntryCache:
-    """The entries that the last run resolved, of one corpus in one store."""
+    """The entries that the last run resolved, of one corpus in one store.
 
-    def __init__(self, store: Path | str, corpus: Corpus, settings: CorpusSettings, read_entries: FormatReader) -> None:
+    Args:
+      revision: of the step; raise it when a format, or the staging table, makes other entries of the same tables.
+    """
+
+    def __init__(
+        self,
+        store: Path | str,
+        corpus: Corpus,
+        settings: CorpusSettings,
+        read_entries: FormatReader,
+        revision: int,
+    ) -> None:
         self._corpus = corpus
         self._file = cache_file(
             store,
@@ -43,7 +51,7 @@ class EntryCache:
                 "root": escape_surrogates(str(corpus.root)),
                 "name": escape_surrogates(corpus.name),
                 "settings": settings.key_values(),
-                "revision": ENTRIES_REVISION,
+                "revision": revision,
                 "python": list(sys.version_info[:2]),  # its Unicode tables normalize the texts
             },
         )

@@ -150,13 +150,11 @@ def _check_not_moved(corpus: Corpus, folder: Path) -> None:
         raise WorkError(f"{folder} was moved: {leads}")
 
 
-def _stage(
-    corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings, store: Path | str
-) -> StagingTable:
+def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings, store: Path | str) -> StagingTable:
     """Reads the corpus' tables, unless they are those of the last run, and finds the recordings that they name."""
     print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
     table = StagingTable(corpus.files)
-    cache = EntryCache(store, corpus, settings, read_entries)
+    cache = EntryCache(store, corpus, settings, read_entries, REVISION)
     if cache.restore(table):
         return table
     entries = itertools.chain(_reject_external_symlinks(corpus), read_entries(corpus))
