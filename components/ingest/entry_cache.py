@@ -21,7 +21,10 @@ from voxline.data.json_codec import encode_json, parse_json
 from voxline.data.line_cache import LineCache, cache_file, write_line_cache
 from voxline.store.hashing import DIGEST_BYTES
 
-_TABLES_ALONE = ("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi", "common_voice", "lhotse")
+_TABLES_ALONE = (
+    *("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi", "common_voice", "lhotse"),
+    "text_files",
+)
 """Our formats that read no recording. Of another package's format nobody knows."""
 _AUDIO = tuple(extension.encode() for extension in AUDIO_EXTENSIONS)
 _BATCH = 1_000
