@@ -12,7 +12,9 @@ import pytest
 from tests.extract.conftest import write_wav
 from tests.ingest.listed import write, write_lines
 from voxline.components.ingest import entry_cache, step
+from voxline.components.ingest.corpora import load_format
 from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.staging import resolve_entries
 from voxline.store.step_cache import StepOutput
 
 Ingest = Callable[..., StepOutput]
@@ -22,7 +24,6 @@ Ingest = Callable[..., StepOutput]
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An item for each corpus whose tables were read. A table counts as soon as it is written."""
     corpora: list[str] = []
-    resolve_entries = step.resolve_entries
 
     def note(*arguments: Any) -> None:
         corpora.append("read")
@@ -168,7 +169,7 @@ def test_a_damaged_cache_is_ignored(recorded: Path, tmp_path: Path, resolved: li
 def test_a_format_of_another_package_may_read_recordings(
     recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_entries = step.load_format("manifest")
+    read_entries = load_format("manifest")
     monkeypatch.setattr(step, "load_format", lambda name: lambda corpus: read_entries(corpus))
     ingest(recorded, tmp_path / "store")
     speak(recorded, 2, 7_000)
