@@ -58,6 +58,8 @@ class EntryCache:
                 "python": list(sys.version_info[:2]),  # its Unicode tables normalize the texts
             },
         )
+
+        # A reader of another package may bear the name of one of ours.
         known = read_entries.__module__ == f"voxline.components.ingest.corpora.{settings.format}"
         usable = known and settings.format in _TABLES_ALONE and _is_plain_folder(corpus, settings)
         self._tables = _name_tables(corpus) if usable else ""
@@ -66,6 +68,8 @@ class EntryCache:
         """Fills an empty staging table, and returns whether it could: the tables are those of the last run."""
         if not self._tables:
             return False
+
+        # A damaged cache has no entries, and is about nothing.
         with LineCache(self._file) as cache:
             if cache.about != {"made_of": self._tables}:
                 return False
@@ -86,6 +90,7 @@ class EntryCache:
                 ((_ENTRIES, rows) for rows in _batches(table.entries())),
                 ((_REJECTS, rows) for rows in _batches(table.reject_rows())),
             )
+            # The line cache wants a digest for each entry; nobody looks for these.
             for number, (kind, rows) in enumerate(batches):
                 digest = number.to_bytes(DIGEST_BYTES, "big")
                 writer.add(digest, kind.decode(), output=f"{encode_json(rows)}\n".encode())
@@ -106,8 +111,11 @@ def _name_tables(corpus: Corpus) -> str:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     latest = corpus.listed_at - int(RACY_SECONDS * 1e9)
     for path, kind, state, changed in corpus.files.states():
+        # What is behind a link may become another file, whose state nobody would look at.
         if kind != REGULAR:
             return ""
+
+        # New bytes in a recording change no entry: its probe says what is in it.
         digest.update(path + b"\0")
         if not path.lower().endswith(_AUDIO):
             if changed >= latest:

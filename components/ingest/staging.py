@@ -123,11 +123,14 @@ class StagingTable:
 
     def restore_entries(self, rows: Iterable[list[Any]]) -> bool:
         """Adds what `entries` gave of the same files; returns False, and adds none, if a file is not in the index."""
+        # Files have other numbers in each listing, so that a path finds its own again.
         self._database.executemany(
             "INSERT INTO utterances VALUES (?1, ?2, (SELECT number FROM files WHERE files.path = CAST(?2 AS BLOB)),"
             " ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             rows,
         )
+
+        # It cannot be: the cache was made of the same paths.
         lost = "SELECT 1 FROM utterances WHERE file_number IS NULL LIMIT 1"
         if self._database.execute(lost).fetchone():
             self._database.execute("DELETE FROM utterances")
