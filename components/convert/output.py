@@ -17,15 +17,18 @@ from voxline.components.convert.manifest_scan import CachedLine, LastRun, LineSt
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import write_fingerprint
+from voxline.data.json_codec import encode_json
 from voxline.data.line_cache import CacheEntry, LineCache, LineCacheWriter, write_line_cache
 from voxline.data.manifest import (
     MANIFEST_FILE,
+    NEGATIVE,
     REJECTS_FILE,
     ManifestEncoder,
     Utterance,
     check_reject_share,
     encode_reject,
 )
+from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
@@ -52,6 +55,10 @@ class OutputLine(NamedTuple):
     converted: bytes = b""
     wav: str = ""
     samples: int = 0
+
+
+_NEGATIVE_MARK = encode_json({NEGATIVE: True})[1:-1].encode()
+"""Within a line of JSON; in a text its quotes would be escaped."""
 
 
 class OutputBuilder:
@@ -153,6 +160,7 @@ def write_output(
         work.outputs = {"manifest": MANIFEST_FILE, "rejects": REJECTS_FILE}
         work.counts["utterances"] = output.converted
         work.counts["rejects"] = total - output.converted
+        _check_negatives(output.negatives, total, settings, work)
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
 
         # The next step finds the fingerprint of its input by the manifest's hash, and need not parse it.
@@ -182,6 +190,7 @@ class _OutputWriter:
     Attributes:
       converted: lines of the manifest so far.
       fingerprint: of the converted utterances.
+      negatives: converted ones without a transcript.
       reasons: of the rejects.
     """
 
@@ -190,6 +199,7 @@ class _OutputWriter:
         self._rejects = rejects
         self._cached = cached
         self.converted = 0
+        self.negatives = 0
         self.fingerprint = Fingerprint()
         self.reasons: Counter[str] = Counter()
 
@@ -212,6 +222,7 @@ class _OutputWriter:
         else:
             self._manifest.write(line)
             self.converted += 1
+            self.negatives += _NEGATIVE_MARK in line
             self.fingerprint.add(converted)
 
     def remember(self, line: bytes, digest: bytes, output: OutputLine) -> None:
@@ -222,6 +233,23 @@ class _OutputWriter:
         """
         fields = digest.hex(), output.converted.hex(), output.wav, str(output.samples), output.reason
         self._cached.add(hash_digest(line), *fields, output=output.line)
+
+
+def _check_negatives(negatives: int, total: int, settings: ConvertSettings, work: StepOutput) -> None:
+    """Counts utterances without a transcript, where they are accepted.
+
+    Raises:
+      WorkError: they are more than the settings accept.
+    """
+    if not negatives:
+        return
+    work.counts["negatives"] = negatives
+    if negatives > settings.max_negative_share * total:
+        raise WorkError(
+            f"convert: {negatives:,} of {total:,} utterances ({negatives / total:.1%}) have no transcript, at most "
+            f"{settings.max_negative_share:.1%} are accepted (convert.max_negative_share); add what is missing, or "
+            "raise it if nobody speaks in them"
+        )
 
 
 def _reject_output(reject: Reject, *, reusable: bool = True, wav: str = "", samples: int = 0) -> OutputLine:
@@ -241,7 +269,10 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     # "No transcript" is the corpus' fault, "nothing is left" that of the settings: a person mends them in different
     # places.
     if not utterance.text.strip():
-        return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
+        if settings.max_negative_share:
+            return FrontendOutput("", "")
+        detail = "no transcript; if nobody speaks there, convert.max_negative_share accepts a share of such recordings"
+        return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, detail)
     try:
         text = apply_frontend(utterance.text, settings.frontend, alphabet.characters)
     except EmptyText as wordless:
@@ -280,6 +311,9 @@ def converted_utterance(utterance: Utterance, text: FrontendOutput, wav: str, na
         extra = {key: value for key, value in extra.items() if key not in ("normalized_text", RAW_FORMAT_KEY)}
         if text.normalized_text != text.symbols:
             extra["normalized_text"] = text.normalized_text
+
+    if not text.symbols:
+        extra = {**extra, NEGATIVE: True}
 
     # `replace` takes three times as long
     return Utterance(utterance.id, wav, duration, text.symbols, utterance.speaker, utterance.split, name, extra=extra)

@@ -64,6 +64,13 @@ class ConvertSettings(RunnerSettings):
     max_reject_share: float = pydantic.Field(
         0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
     )
+    max_negative_share: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="largest accepted share (0 to 1) of utterances whose transcript is empty: recordings in which "
+        "nobody speaks, such as noise, from which a recognizer learns to write nothing; 0: they are rejected",
+    )
     runner: str = pydantic.Field(
         PROCESSES,
         description=f"what runs the conversion: {PROCESSES} (on this machine), {MULTI_PROCESS} (the same, by Beam), or "

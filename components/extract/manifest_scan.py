@@ -18,7 +18,7 @@ import numpy.typing as npt
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.json_codec import parse_line
 from voxline.data.line_cache import LineCache, LineCacheWriter, cache_file, write_line_cache
-from voxline.data.manifest import Utterance, manifest_path, parse_utterance
+from voxline.data.manifest import NEGATIVE, Utterance, manifest_path, parse_utterance
 from voxline.data.rows import encode_row, read_id_and_split
 from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
@@ -221,7 +221,7 @@ class _RowCollector:
         text = values["text"]
         if values["id"] in self._seen:
             return Reject(values["id"], Reason.DUPLICATE_ID, "another utterance before it in the manifest has this id")
-        if not text:
+        if not text and not values.get(NEGATIVE):
             return Reject(values["id"], Reason.TRANSCRIPT_EMPTY, "no text to label it with")
         if not self._symbols.issuperset(text):
             fault = Alphabet.from_name(self._settings.alphabet).describe_unknown(text)

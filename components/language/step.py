@@ -129,7 +129,9 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     from voxline.text.alphabet import split_words
 
     # Sorted: the key must not depend on the order of the manifest, of which the counts of n-grams know nothing either.
-    transcripts = sorted(utterance.text for utterance in splits["train"]) if settings.transcripts else []
+    # Recordings in which nobody speaks have no sentence.
+    spoken = [utterance.text for utterance in splits["train"] if utterance.text]
+    transcripts = sorted(spoken) if settings.transcripts else []
 
     held_out = held_out_sentences(
         (name, utterance.text) for name, all_of_it in splits.items() for utterance in all_of_it

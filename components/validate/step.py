@@ -118,6 +118,8 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
     # Counted where there are any: most corpora have none.
     if drafts := int((corpus.drafted_by.codes != corpus.drafted_by.number("")).sum()):
         work.counts["drafts"] = drafts
+    if negatives := int((corpus.labels == 0).sum()):
+        work.counts["negatives"] = negatives
     if (drift := next(result for result in results if result.check.name == "drift")).outcome in ("passed", "failed"):
         work.counts["drifted"] = int(drift.finding.value or 0)
     work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}

@@ -150,11 +150,17 @@ class ManifestTally:
         self._count(text, split, counts)
 
     def _count(self, text: str, split: str, counts: "_TokenCounts") -> None:
+        # A recording in which nobody speaks has no word, not an empty one.
+        if split not in self.token_counts:
+            self.token_counts[split] = collections.Counter()
+        if not text:
+            for name in ("characters", "words", "labels"):
+                self.numbers[name].append(0)
+            return
+
         # Split at single spaces, so that an empty part is a second space. A space is a character of the alphabet, and
         # so counted.
         parts = text.split(" ")
-        if split not in self.token_counts:
-            self.token_counts[split] = collections.Counter()
         counts_of_split = self.token_counts[split]
         counts_of_split[" "] += len(parts) - 1
 

@@ -17,7 +17,7 @@ from tests.convert.conftest import RECORDINGS, TRANSCRIPTS, good_flac, manifest_
 from voxline.audio.wav import read_wav
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
-from voxline.data.manifest import Utterance, read_manifest, read_rejects
+from voxline.data.manifest import NEGATIVE, Utterance, read_manifest, read_rejects
 from voxline.errors import SettingsError, WorkError
 
 SETTINGS = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
@@ -244,3 +244,22 @@ def test_too_many_rejects_fail_the_step_and_leave_the_list(recordings: Path, tmp
 def test_settings_that_cannot_work_are_refused(given_: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         ConvertSettings.of(json.dumps(given_), "convert")
+
+
+def test_recordings_in_which_nobody_speaks_are_accepted_within_a_share(tmp_path: Path) -> None:
+    utterances = []
+    for number in range(10):
+        good_flac(tmp_path / f"{number}.flac", seed=number)
+        utterances.append(utterance(tmp_path / f"{number}.flac", "" if number < 2 else "Hello."))
+    manifest = manifest_of(tmp_path / "in", utterances)
+    enough = SETTINGS.model_copy(update={"max_negative_share": 0.2})
+    work = run(manifest, tmp_path / "store", enough)
+    assert work.counts["negatives"] == 2
+    converted = read_manifest(work.path("manifest"))
+    assert [one.text for one in converted] == ["", "", *8 * ["hello"]]
+    assert [one.extra.get(NEGATIVE) for one in converted] == [True, True, *8 * [None]]
+
+    with pytest.raises(WorkError, match=r"2 of 10 utterances \(20\.0%\) have no transcript, at most 10\.0%"):
+        run(manifest, tmp_path / "store", SETTINGS.model_copy(update={"max_negative_share": 0.1}))
+    with pytest.raises(WorkError, match=r"2 of 10"):
+        run(manifest, tmp_path / "store", SETTINGS.model_copy(update={"max_reject_share": 0.1}))

@@ -29,6 +29,20 @@ def by_hand(logits: np.ndarray, labels: tuple[int, ...]) -> float:
     return -float(np.log(likelihood))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_row_without_labels_is_blank(compiled: bool) -> None:
+    """Beside others, and alone: TensorFlow's kernel refuses such rows."""
+    logits = np.random.default_rng(5).normal(size=(3, 6, 4)).astype(np.float32)
+    frames = np.array([6, 5, 6], np.int32)
+    labels = np.array([[0, 1], [0, 0], [2, 0]], np.int32)
+    loss = ctc_loss(logits, frames, labels, np.array([2, 0, 1], np.int32), compiled=compiled).numpy()
+    blanks = logits[..., 3] - np.log(np.exp(logits).sum(axis=-1))
+    assert loss[1] == pytest.approx(-blanks[1, :5].sum(), rel=1e-5)
+    empty = ctc_loss(logits, frames, labels, np.zeros(3, np.int32), compiled=compiled).numpy()
+    expected = [-row[:count].sum() for row, count in zip(blanks, frames, strict=True)]
+    np.testing.assert_allclose(empty, expected, rtol=1e-5)
+
+
 def test_the_loss_is_the_likelihood_of_all_paths_without_padding() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 6, BLANK + 1)).astype(np.float32)
     labels = np.array([[0, 1, 1], [1, 9, 9], [0, 0, 9]], np.int32)  # 9: padding

@@ -33,7 +33,7 @@ def held_out_sentences(texts: Iterable[tuple[str, str]]) -> set[Words]:
             held_out.add(text)
 
     # A sentence that train has too teaches the model nothing new about dev and test.
-    return {tuple(split_words(text)) for text in held_out - trained}
+    return {tuple(split_words(text)) for text in held_out - trained if text}
 
 
 def check_language_text(settings: LanguageTextSettings, texts: Iterable[tuple[str, str]]) -> None:

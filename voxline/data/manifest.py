@@ -28,6 +28,8 @@ from voxline.store.localize import ensure_local, localize
 
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
+NEGATIVE = "negative"
+"""Key of a line without a transcript on purpose: nobody speaks in its recording (`convert.max_negative_share`)."""
 _CACHED_FOLDERS = 1024
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _SPELLED_ALIKE = 1e-4

@@ -10,7 +10,7 @@ from voxline.training.layers import Tensor
 
 
 def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, compiled: bool = False) -> Tensor:
-    """The negative log-likelihood of each row's labels, float32 [batch], in nats.
+    """The negative log-likelihood of each row's labels, float32 [batch], in nats; of a row without labels, of blanks.
 
     Args:
       logits: [batch, frames, classes]; the last class is the blank.
@@ -25,6 +25,19 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, 
     """
     logits = ops.cast(logits, "float32")
     blank = logits.shape[-1] - 1
+
+    # TensorFlow's kernel refuses rows without labels: such a row is given one, and its loss is that of blanks alone.
+    # [batch, frames]
+    blanks = ops.log_softmax(logits)[..., blank]
+    real = ops.arange(ops.shape(blanks)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
+    silence = -ops.sum(ops.where(real, blanks, 0.0), axis=1)
+    losses = _label_loss(logits, frames, labels, ops.maximum(counts, 1), blank, compiled=compiled)
+    return ops.where(counts > 0, losses, silence)
+
+
+def _label_loss(
+    logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, blank: int, *, compiled: bool
+) -> Tensor:
     if keras.backend.backend() == "tensorflow" and not compiled:
         import tensorflow as tf
 

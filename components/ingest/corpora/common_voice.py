@@ -122,9 +122,6 @@ def _entry(
     corpus: Corpus, row: Row, name: str, release: PurePosixPath, releases: list[PurePosixPath], split: str, source: str
 ) -> CorpusEntry | Reject:
     sentence = row.get("sentence", "")
-    if not sentence.strip():
-        return Reject(name, Reason.TRANSCRIPT_MISSING, f"{source}: the sentence is empty")
-
     file = row["path"] if PurePosixPath(row["path"]).suffix else f"{row['path']}.mp3"  # releases before 4 omit it
 
     # A delta lists clips that only the full release has.

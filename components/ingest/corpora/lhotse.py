@@ -104,7 +104,7 @@ def _supervision(
     start = supervision["start"]
     duration = supervision["duration"]
 
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the supervision has no text")
     if not (is_seconds(start) and is_seconds(duration)):
         return Reject(id, Reason.BAD_ENTRY, f"{source}: start {start!r}, duration {duration!r} within the cut")

@@ -99,6 +99,10 @@ def sentence_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Check
     judged = corpus.rows(*HELD_OUT)
     if not judged.size:
         return not_checked("dev and test are empty")
+    # No words are no sentence.
+    judged = judged[corpus.labels[judged] > 0]
+    if not judged.size:
+        return not_checked("dev and test have no sentence")
     offenders = _also_in_train(corpus, corpus.sentences.codes, judged)
     twin = _first_of(corpus.sentences.codes, corpus.rows("train"))
     return share_finding(

@@ -46,6 +46,7 @@ def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> 
     # The worst split decides. A split of few utterances may have one sentence by chance.
     for split in corpus.present_splits():
         rows = corpus.rows(split)
+        rows = rows[corpus.labels[rows] > 0]
         if len(rows) < limits.min_utterances:
             continue
         sentences = corpus.sentences.codes[rows]
@@ -94,7 +95,7 @@ def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
     # Half the minimum is as bad as twice the maximum.
     excess = np.maximum(rates / limits.max_rate, limits.min_rate / np.maximum(rates, 1e-6))
-    offenders = np.flatnonzero(excess > 1)
+    offenders = np.flatnonzero((excess > 1) & (corpus.labels > 0))
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
     return share_finding(
         offenders,

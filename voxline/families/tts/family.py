@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from voxline.errors import SettingsError
 from voxline.families.family import (
     Companion,
     DemoCorpus,
@@ -84,6 +85,11 @@ class TtsFamily(Family):
 
     def check_config(self, config: Any) -> None:
         config.train.check_features(config.extract.features)
+        if config.convert.max_negative_share:
+            raise SettingsError(
+                f"convert.max_negative_share is {config.convert.max_negative_share:g}, and a voice speaks texts alone; "
+                "set it to 0"
+            )
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         needed = [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
