@@ -84,6 +84,13 @@ def test_any_text_is_normalized_once(text: str) -> None:
         ("close the <noise> door", "close the door"),
         ("close {Breath} the [throat-clearing] door", "close the door"),
         ("the [old] door (again)", "the old door again"),  # brackets of prose
+        ("close [crosstalk 00:12:34] the [music, 1:02] door", "close the door"),
+        ("[phone ringing] close {chuckles} the door. (Wind)", "close the door"),
+        ("the sound (wind) of the sea", "the sound wind of the sea"),
+        ("+noise+ close *cough* the #hum# door, *really*", "close the door *really*"),
+        ("<v Anna>close</v> <i>the</i><br/>door <00:01:02.000>again", "close the door again"),
+        ("CLOSE <COMMA> THE DOOR <PERIOD>", "close the door"),
+        ("close [laughter-the] door (( again ))", "close the door again"),
         ("press the button (click) and hold", "press the button click and hold"),
         ("(music) hello (cough) there. (Beep) bye (music)", "hello there bye"),
         ("she said 'wait' and 'tis 'cause he's my friends' dog", "she said wait and 'tis 'cause he's my friends' dog"),
@@ -136,11 +143,31 @@ def test_a_noise_may_be_a_symbol_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["transcript", "english_transcript", "mandarin_transcript"])
-@pytest.mark.parametrize("text", ["open the <unk> door", "open [inaudible] door", "(unintelligible)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open the <unk> door",
+        "open [inaudible] door",
+        "(unintelligible)",
+        "open [inaudible 00:05:11] door",
+        "open [indiscernible] door",
+        "open (( )) door",
+        "[speaking foreign language]",
+    ],
+)
 def test_speech_that_nobody_understood_is_a_reject(kind: str, text: str) -> None:
     """Its words are missing: a model would learn that they are silence."""
     with pytest.raises(UnsupportedText, match="stands for speech that nobody understood"):
         apply_frontend(text, FrontendSettings.of({"kind": kind}))
+
+
+@pytest.mark.parametrize("kind", ["english_transcript", "mandarin_transcript"])
+def test_an_unknown_tag_is_no_speech(kind: str) -> None:
+    """English would read "less than enter greater than"."""
+    how = FrontendSettings.of({"kind": kind})
+    with pytest.raises(UnsupportedText, match="<enter> in 'press <enter> now' is a tag"):
+        apply_frontend("press <enter> now", how)
+    assert apply_frontend("3 < 4", FrontendSettings(kind="english_transcript")).symbols == "three less than four"
 
 
 def test_signs_are_removed_on_request_unless_the_alphabet_has_them() -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
 from voxline.text.settings import FrontendKind, FrontendSettings
-from voxline.text.transcripts import normalize_transcript, not_understood, replace_tags
+from voxline.text.transcripts import normalize_transcript, not_understood, replace_tags, unknown_tag
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
@@ -73,6 +73,9 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
         return FrontendOutput(words, words)
     if settings.kind in LANGUAGES.values():
         text = replace_tags(text, settings.tags, "")
+        # English has words for its brackets: "less than".
+        if tag := unknown_tag(text):
+            raise UnsupportedText(f"{tag} in {quote_text(text)} is a tag; if it is a sound, name it in frontend.tags")
         words = normalize_spoken(text, settings.kind)
         return FrontendOutput(words, words)
     if settings.kind == "as_is":

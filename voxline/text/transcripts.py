@@ -19,12 +19,36 @@ NOISES = (
     "lipsmack", "crosstalk", "cross talk", "nsn", "spn", "vocalized noise", "hum",
 )  # fmt: skip
 """Sounds that transcripts name in brackets, in small letters; among them those of Switchboard and Kaldi."""
-_ALSO_WORDS = ("static", "music", "silence", "pause", "beep", "tone", "click", "laugh", "breath", "smack", "hum")
+_MORE_NOISES = frozenset((
+    "humming", "crying", "gasp", "gasps", "yawn", "snort", "whistling", "ringing", "phone ringing", "bell", "clapping",
+    "cheering", "chuckle", "chuckles", "giggle", "giggles", "groan", "groans", "sniffs", "sneezes", "mouth noise",
+    "mic noise", "wind", "footsteps", "typing", "music playing", "no speech", "blank audio",
+))  # fmt: skip
+"""Sounds that are rarer, or that other recognizers write; removed with `NOISES`, not with a list of one's own."""
+_ALSO_WORDS = (
+    "static", "music", "silence", "pause", "beep", "tone", "click", "laugh", "breath", "smack", "hum", "humming",
+    "crying", "whistling", "ringing", "bell", "clapping", "cheering", "wind", "footsteps", "typing", "no speech",
+)  # fmt: skip
 """Of these, those that are words of a sentence too: "press the button (click) and wait"."""
-_NOT_UNDERSTOOD = "unk|unknown|inaudible|unintelligible|indistinct|unclear|incomprehensible"
+_NOT_UNDERSTOOD = (
+    "unk|unknown|inaudible|unintelligible|indistinct|unclear|incomprehensible|indiscernible|foreign|foreign language|"
+    "(?:speaking|speaks) (?:in )?(?:a )?foreign language"
+)
+_TAG_TIME = r"(?:[ ,@]*[0-9]{1,2}(?::[0-9]{2}){1,2}(?:\.[0-9]+)?)"
+"""The time that transcription services write within a tag: [crosstalk 00:12:34]."""
+_SPOKEN_LAUGHING = re.compile(r"\[laughter-([^\]\s]{1,40})\]", re.IGNORECASE)
+"""A word that was said while laughing, in Switchboard."""
 _TAG = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
+    r"|\+[^+]{1,40}\+|\*[^*]{1,40}\*|#[^#]{1,40}#|%[^%]{1,40}%"
 )
+_MARKUP = re.compile(
+    r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>", re.IGNORECASE
+)
+"""Of subtitles and pages; what is in its group stands between words."""
+_NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
+"""Punctuation as GigaSpeech writes it."""
+_UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
 
@@ -115,19 +139,22 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     >>> replace_tags("(Laughter) close the [background_noise] door [sic]", ["laughter", "background noise"], "")
     '  close the   door [sic]'
     """
-    if not any(bracket in text for bracket in "[<({（【"):
+    if not any(bracket in text for bracket in "[<({（【+*#%"):
         return text
-
+    text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: " " if tag[1] else "", text))
     is_usual = tuple(tags) == NOISES
 
+    text = _SPOKEN_LAUGHING.sub(r"\1", text)
+
     def replace(tag: re.Match[str]) -> str:
-        name = re.sub(r"[\s_-]+", " ", tag[0][1:-1].strip(" /*.").lower())
+        name = re.sub(r"[\s_-]+", " ", re.sub(f"{_TAG_TIME}$", "", tag[0][1:-1].strip(" /*.")).lower())
         if is_usual and name in _ALSO_WORDS and tag[0][0] in "(（":
             before = text[: tag.start()].rstrip()[-1:]
             after = text[tag.end() :].lstrip()[:1]
             if (before.isalnum() or before == ",") and after.isalnum():
                 return tag[0]
-        return f" {symbol} " if name in tags else tag[0]
+        is_sound = name in tags or (is_usual and name in _MORE_NOISES)
+        return f" {symbol} " if is_sound else tag[0]
 
     return _TAG.sub(replace, text)
 
@@ -138,7 +165,18 @@ def not_understood(text: str) -> str:
     >>> not_understood("open the <unk> door"), not_understood("an unknown door (soon)")
     ('<unk>', '')
     """
-    tag = re.search(rf"[\[<({{]\s*(?:{_NOT_UNDERSTOOD})\s*/?[\]>)}}]", text, re.IGNORECASE)
+    # Fisher writes (( )) for speech that nobody understood.
+    tag = re.search(rf"[\[<({{]\s*(?:{_NOT_UNDERSTOOD}){_TAG_TIME}?\s*/?[\]>)}}]|\(\(\s*\)\)", text, re.IGNORECASE)
+    return tag[0] if tag else ""
+
+
+def unknown_tag(text: str) -> str:
+    """The first tag in angle brackets that nothing names; empty if there is none.
+
+    >>> unknown_tag("press <enter> now"), unknown_tag("3 < 4 and 5 > 2")
+    ('<enter>', '')
+    """
+    tag = _UNKNOWN_TAG.search(text)
     return tag[0] if tag else ""
 
 
