@@ -83,6 +83,8 @@ def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep
 
 FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
+CANCELLED = -0.5
+"""Correlation of two channels below which little is left of their mixture."""
 
 
 def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
@@ -169,11 +171,17 @@ def _write(decoded: DecodedAudio, job: ConversionJob) -> Converted | RejectedRec
 
     # The MD5 in a FLAC is that of the samples; of shaped ones it is needed only later.
     measured = measure_level(samples, job.sample_rate, job.silence_db, "not needed" if shaped else decoded.md5)
+    correlation = decoded.channel_correlation
     if silent := _reject_silence(measured, job):
+        if correlation is not None and correlation < CANCELLED:
+            why = "; its two channels cancel each other when they are mixed: name one of them in a column channel"
+            return RejectedRecording(silent.reason, silent.detail + why)
         return silent
 
     # Silence is judged before shaping, which would raise the noise of an empty recording to the level of speech.
     done: dict[str, float | str] = {"decoder_notes": decoded.notes} if decoded.notes else {}
+    if correlation is not None:
+        done["channel_correlation"] = round(correlation, 3)
     if shaped:
         changed, changes = apply_shaping(decoded.samples, job.sample_rate, job.shaping)
         samples = to_int16(changed)

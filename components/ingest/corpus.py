@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import io
 import os
+import re
 import time
 import unicodedata
 import zlib
@@ -68,6 +69,37 @@ def whole_recording(entry: "CorpusEntry | Reject") -> "CorpusEntry | Reject":
     if isinstance(entry, Reject) or entry.duration is None:
         return entry
     return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
+
+
+_NUMBER = re.compile(r"[-+]?\d+([.,:]\d+)*%?")
+_BRACKETS = re.compile(
+    r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
+)
+
+
+def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
+    """The reason to doubt a text: "number", "speaker", "path", or its first words in brackets; empty if there is none.
+
+    >>> (
+    ...     text_doubt("44", "ann", "a/1.wav", ""),
+    ...     text_doubt("Ann", "ann", "a/1.wav", ""),
+    ...     text_doubt("1", "", "a/1.wav", ""),
+    ... )
+    ('number', 'speaker', 'number')
+    >>> text_doubt("a/1.wav", "", "wavs/a/1.wav", ""), text_doubt("so (laughs) it", "", "1.wav", "")
+    ('path', '(laughs)')
+    """
+    if not text:
+        return ""
+    if _NUMBER.fullmatch(text):
+        return "number"
+    if speaker and text.lower() == speaker.lower():
+        return "speaker"
+    if text == id or (text.lower().endswith(AUDIO_EXTENSIONS) and not re.search(r"\s", text)):
+        return "path"
+    if any(bracket in text for bracket in "[<({（【") and (tag := _BRACKETS.search(text)):
+        return tag[0].lower()
+    return ""
 
 
 class UnusableEntryError(Exception):

@@ -12,9 +12,16 @@ from typing import Any, NamedTuple
 
 from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
-from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
+from voxline.components.ingest.corpus import (
+    Corpus,
+    CorpusEntry,
+    UnusableEntryError,
+    escape_surrogates,
+    text_doubt,
+)
 from voxline.components.ingest.file_index import FileIndex
 from voxline.data.json_codec import encode_json
+from voxline.data.manifest import TEXT_DOUBT
 from voxline.progress import print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.store.hashing import hash_bytes
@@ -210,6 +217,11 @@ class StagingTable:
             if other:
                 self._database.execute("UPDATE utterances SET id = ? WHERE rowid = ?", (f"{id}{other}", row))
 
+    @property
+    def has_offsets(self) -> bool:
+        """True if an utterance begins later than its recording."""
+        return self._database.execute("SELECT 1 FROM utterances WHERE offset > 0 LIMIT 1").fetchone() is not None
+
     def corpus_splits(self) -> set[str]:
         """The corpus' own splits."""
         return {split for (split,) in self._database.execute("SELECT DISTINCT split FROM utterances")}
@@ -338,6 +350,8 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
         extra |= entry.extra
         if (channel := parse_channel(extra.get(CHANNEL_KEY))) is not None:
             extra[CHANNEL_KEY] = channel
+        if doubt := text_doubt(text.strip(), entry.speaker.strip(), path, entry.id.strip()):
+            extra[TEXT_DOUBT] = doubt
         encoded_extra = encode_json(extra) if extra else ""
     except (ValueError, RecursionError) as error:
         raise UnusableEntryError(Reason.BAD_ENTRY, f"a manifest cannot hold its values: {error}") from None

@@ -36,6 +36,7 @@ from voxline.data.json_codec import parse_json
 from voxline.data.manifest import (
     MANIFEST_FILE,
     REJECTS_FILE,
+    TEXT_DOUBT,
     Utterance,
     check_reject_share,
     iter_manifest,
@@ -51,7 +52,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
-REVISION = 8
+REVISION = 9
 _STEP = "ingest"
 
 
@@ -192,7 +193,7 @@ def _ingest(
 
     # Both are generators over the staging table: an utterance that turns out to be bad becomes a reject on the way, so
     # the manifest is written first.
-    shortened = ShortenedRecordings()
+    shortened = ShortenedRecordings(has_offsets=table.has_offsets)
     utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected, shortened)
     rejects: Iterable[Reject] = table.rejects()
     if name:
@@ -358,23 +359,24 @@ class ShortenedRecordings:
     Attributes:
       count: how many.
       example: the first, with both durations.
-      has_offsets: whether any utterance begins later in its recording.
+      has_offsets: whether any utterance of the corpus begins later in its recording.
     """
 
     count: int = 0
     example: str = ""
     has_offsets: bool = False
 
-    def note(self, utterance: Utterance, seconds: float) -> None:
-        """Notes an utterance of the manifest, whose recording has so many seconds by its header."""
-        self.has_offsets |= utterance.offset > 0
-        if not utterance.offset and seconds > utterance.duration + DURATION_TOLERANCE_SECONDS:
-            self.count += 1
-            self.example = self.example or f"{utterance.id} has {utterance.duration:g} of {seconds:.2f} s"
+    def note(self, utterance: Utterance, seconds: float) -> Utterance:
+        """Notes an utterance of the manifest, whose recording has so many seconds by its header; returns it, marked."""
+        if self.has_offsets or utterance.offset or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
+            return utterance
+        self.count += 1
+        self.example = self.example or f"{utterance.id} has {utterance.duration:g} of {seconds:.2f} s"
+        return utterance.replace(extra={**utterance.extra, TEXT_DOUBT: "duration"})
 
     def report(self, output: StepOutput) -> None:
         """Says so, and counts it, unless the corpus has parts of recordings."""
-        if self.count and not self.has_offsets:
+        if self.count:
             output.counts["shorter_than_recording"] = self.count
             print_status(
                 f"ingest: {self.count:,} utterances end before their recordings do, and no line has an offset: "
@@ -406,7 +408,7 @@ def _utterances(
         if isinstance(utterance, Reject):
             table.add_reject(utterance)
         else:
-            shortened.note(utterance, probed.seconds)
+            utterance = shortened.note(utterance, probed.seconds)
             # Nothing is judged by what a model wrote, whatever decides the splits.
             if is_draft(utterance.extra):
                 utterance = utterance.replace(split="train")

@@ -69,6 +69,11 @@ class CheckedCorpus:
         """The models that drafted transcripts; "" where a person wrote it."""
         return self.tally.drafted_by
 
+    @property
+    def doubts(self) -> StringColumn:
+        """Why ingest doubts a text or a duration; "" where it does not."""
+        return self.tally.doubts
+
     @functools.cached_property
     def recordings(self) -> HashColumn:
         """The hashes of the samples."""

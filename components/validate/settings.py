@@ -42,6 +42,48 @@ class SentenceOverlap(CheckSettings):
     )
 
 
+class ValueTexts(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.2, ge=0, le=1, description="share of utterances whose transcript is a number, the speaker or a path"
+    )
+
+
+class BracketedTexts(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances with words in brackets")
+
+
+class CutRecordings(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="share of utterances that end before their recordings, in a corpus without offsets",
+    )
+
+
+class FrequentTranscript(CheckSettings):
+    threshold: float = pydantic.Field(
+        5.0, ge=1, description="times that the most frequent transcript is there for each of the second"
+    )
+
+    min_utterances: ClassVar[int] = 10
+    """Utterances with the most frequent transcript below which it may be chance."""
+
+
+class UnlikeChannels(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances whose channels differ")
+    min_correlation: float = pydantic.Field(
+        0.5, ge=-1, le=1, description="of two channels that are mixed, below which they are of two speakers or places"
+    )
+
+
+class AntiphaseChannels(CheckSettings):
+    threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances whose channels cancel out")
+    max_correlation: float = pydantic.Field(
+        -0.5, ge=-1, le=0, description="of two channels that are mixed, below which they cancel each other"
+    )
+
+
 class CtcFeasibility(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.01, ge=0, le=1, description="share of train utterances with fewer frames than CTC needs"
@@ -208,6 +250,25 @@ class ValidateSettings(RunnerSettings):
     )
     sentence_overlap: SentenceOverlap = pydantic.Field(
         SentenceOverlap(), description="share of dev and test utterances whose sentence is also in train"
+    )
+    # Tables of others that mean something else.
+    value_texts: ValueTexts = pydantic.Field(
+        ValueTexts(), description="transcripts that are numbers, speakers or paths"
+    )
+    bracketed_texts: BracketedTexts = pydantic.Field(
+        BracketedTexts(), description="words in brackets, such as [noise], with the commonest"
+    )
+    cut_recordings: CutRecordings = pydantic.Field(
+        CutRecordings(), description="durations that end before their recordings do, such as rounded ones"
+    )
+    frequent_transcript: FrequentTranscript = pydantic.Field(
+        FrequentTranscript(), description="one transcript for many recordings, such as a text that stands for none"
+    )
+    unlike_channels: UnlikeChannels = pydantic.Field(
+        UnlikeChannels(), description="two channels that differ, as the sides of a call do, and are mixed"
+    )
+    antiphase_channels: AntiphaseChannels = pydantic.Field(
+        AntiphaseChannels(), description="two channels that cancel each other when they are mixed"
     )
     # Recordings and transcripts that a model cannot learn from.
     ctc_feasibility: CtcFeasibility = pydantic.Field(

@@ -1,6 +1,6 @@
 """The tally of a manifest, or of a part of it: compact columns and counts for the checks.
 
-Tallies of consecutive parts, appended in order, are identical to the tally of the whole. An utterance takes 89 bytes,
+Tallies of consecutive parts, appended in order, are identical to the tally of the whole. An utterance takes 97 bytes,
 however long its transcript; everything else is read from the manifest when needed.
 """
 
@@ -19,12 +19,12 @@ import numpy.typing as npt
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.drafts import DRAFTED_BY
 from voxline.data.json_codec import parse_line
-from voxline.data.manifest import identity_json
+from voxline.data.manifest import TEXT_DOUBT, identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
 from voxline.store.size_limits import iter_bounded_lines
 
-MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
+MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share", "channel_correlation")
 COUNTED = ("characters", "words", "labels")
 NUMBERS = {"offset": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dict.fromkeys(COUNTED, "i")}
 """Columns of numbers, with their type codes of `array`."""
@@ -49,6 +49,7 @@ class ManifestTally:
       hashed: by name, for each utterance: 8 bytes for its id, its recording (zeros if unknown) and its transcript, and
         16 bytes for its identity, if identities are wanted.
       drafted_by: of each utterance, the model that wrote its transcript.
+      doubts: of each utterance, why ingest doubts its text or its duration.
       token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
       all_hashed: whether every utterance has an `audio_hash`.
     """
@@ -60,6 +61,7 @@ class ManifestTally:
         self.speakers = StringColumn()
         self.splits = StringColumn()
         self.drafted_by = StringColumn()
+        self.doubts = StringColumn()
         self.token_counts: dict[str, collections.Counter[str]] = {}
         self.all_hashed = True
 
@@ -119,6 +121,7 @@ class ManifestTally:
         self.speakers.extend(after.speakers)
         self.splits.extend(after.splits)
         self.drafted_by.extend(after.drafted_by)
+        self.doubts.extend(after.doubts)
         for split, counts in after.token_counts.items():
             self.token_counts.setdefault(split, collections.Counter()).update(counts)
         self.all_hashed = self.all_hashed and after.all_hashed
@@ -146,6 +149,7 @@ class ManifestTally:
         self.speakers.append(values.get("speaker", ""))
         self.splits.append(split)
         self.drafted_by.append(str(values.get(DRAFTED_BY) or ""))
+        self.doubts.append(str(values.get(TEXT_DOUBT) or ""))
         self.all_hashed = self.all_hashed and bool(values.get("audio_hash"))
         self._count(text, split, counts)
 
@@ -189,6 +193,7 @@ class ManifestTally:
             "speakers": self.speakers.to_json(),
             "splits": self.splits.to_json(),
             "drafted_by": self.drafted_by.to_json(),
+            "doubts": self.doubts.to_json(),
             "token_counts": self.token_counts,
             "all_hashed": self.all_hashed,
         }
@@ -203,6 +208,7 @@ class ManifestTally:
         tally.speakers = StringColumn.from_json(plain["speakers"])
         tally.splits = StringColumn.from_json(plain["splits"])
         tally.drafted_by = StringColumn.from_json(plain["drafted_by"])
+        tally.doubts = StringColumn.from_json(plain["doubts"])
         tally.token_counts = {split: collections.Counter(counts) for split, counts in plain["token_counts"].items()}
         tally.all_hashed = plain["all_hashed"]
         return tally

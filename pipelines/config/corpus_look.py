@@ -19,10 +19,16 @@ from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
+from voxline.components.validate.checks.sense import VALUES
+from voxline.components.validate.settings import FrequentTranscript, SpeakingRate
+from voxline.components.validate.tally import count_characters
+from voxline.data.json_codec import parse_json
+from voxline.data.manifest import TEXT_DOUBT
 from voxline.errors import SettingsError
 from voxline.pipelines.config.format_attempts import FormatAttempt, nearest_miss, read_further_texts, try_format
-from voxline.rejects import BadAudioError, Reason, Reject
+from voxline.rejects import DURATION_TOLERANCE_SECONDS, BadAudioError, Reason, Reject
 from voxline.store.scratch import scratch_root
+from voxline.text.alphabet import quote_text
 
 OPENING_SECONDS = 30.0
 """Seconds after which no more recordings are opened: on a slow disk, or where each one must be decoded."""
@@ -242,6 +248,42 @@ def describe_corpus(look: CorpusLook) -> str:
     return f"format     {look.format}: {len(look.entries):,}{more} utterances{speakers}, {hours}{more}"
 
 
+def describe_doubts(look: CorpusLook) -> list[str]:
+    """A warning for each sign that a table means something else, with its number and an example; see validate."""
+    limits = SpeakingRate()
+    examples: dict[str, list[str]] = {}
+    brackets: Counter[str] = Counter()
+    has_offsets = any(entry.offset for entry in look.entries)
+    for entry in look.entries:
+        doubt = str(parse_json(entry.extra).get(TEXT_DOUBT, "")) if TEXT_DOUBT in entry.extra else ""
+        if doubt and doubt not in VALUES:
+            brackets[doubt] += 1
+            doubt = "words in brackets"
+        elif doubt:
+            doubt = f"transcripts that are a {doubt}"
+        elif entry.duration and not has_offsets and entry.seconds > entry.duration + DURATION_TOLERANCE_SECONDS:
+            doubt = f"durations that end before their recordings ({entry.duration:g} of {entry.seconds:.2f} s)"
+        elif (seconds := spoken_seconds(entry)) and entry.text:
+            rate = count_characters(entry.text) / seconds
+            if not limits.min_rate <= rate <= limits.max_rate:
+                doubt = f"transcripts of under {limits.min_rate:g} or over {limits.max_rate:g} characters a second"
+        if doubt:
+            examples.setdefault(doubt.partition(" (")[0], []).append(f"{quote_text(entry.text)} of {entry.id}")
+
+    lines = []
+    for doubt, found in examples.items():
+        listed = ", ".join(f"{tag} {count:,}" for tag, count in brackets.most_common(10))
+        more = f" ({listed})" if doubt == "words in brackets" else ""
+        lines.append(f"warning    {len(found):,} {doubt}{more}, such as {found[0]}")
+
+    # As validate's frequent_transcript: of texts that people chose, none is many times as frequent.
+    frequent = Counter(look.texts).most_common(2)
+    times = FrequentTranscript()
+    if len(frequent) == 2 and frequent[0][1] >= max(times.min_utterances, times.threshold * frequent[1][1] + 1):
+        lines.append(f"warning    {frequent[0][1]:,} utterances have one transcript, {quote_text(frequent[0][0])}")
+    return lines
+
+
 def describe_hours(hours: float) -> str:
     """A time in words.
 
@@ -264,6 +306,7 @@ def describe_faults(look: CorpusLook) -> list[str]:
     for reason, rejects in by_reason.items():
         fault = FAULTS.get(reason, f"recordings that cannot be opened ({reason})")
         lines.append(f"warning    {len(rejects):,} {fault}, such as {rejects[0].detail}")
+    lines += describe_doubts(look)
     if look.unnamed:
         lines.append(
             f"warning    {len(look.unnamed):,} recordings that no readable line names, such as {look.unnamed[0]}: they "

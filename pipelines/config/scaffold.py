@@ -5,18 +5,24 @@ first learns to output nothing but blanks, and leaves that state only after some
 dropout and strong augmentation; `make first-corpus` measures what they are for, on recordings that the run never saw.
 """
 
+import contextlib
 import dataclasses
+import io
 import math
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.staging import ProbedUtterance
-from voxline.errors import SettingsError
+from voxline.components.ingest.step import run as ingest
+from voxline.errors import SettingsError, VoxlineError
 from voxline.families.asr.settings import AsrPushSettings
 from voxline.families.asr.transcripts import Spelling, choose_language_model, choose_spelling
 from voxline.families.asr.tuning_config import TuningConfig, flow_mapping, quoted, tuning_config
@@ -31,6 +37,7 @@ from voxline.pipelines.config.corpus_look import (
 from voxline.pipelines.config.proposed_split import SplitProposal, propose_split
 from voxline.pipelines.config.proposed_voice import VOICES, propose_voice
 from voxline.store.files import write_text
+from voxline.store.scratch import scratch_root
 from voxline.text.alphabet import quote_text, split_words
 from voxline.text.transcripts import normalize_transcript
 
@@ -56,6 +63,8 @@ FAR_WORSE = 0.1
 """Margin of the word error rate above which a test split is too small to judge by."""
 HIGHEST_RATE = 16_000
 """Hz of recordings for a recognizer: speech has little above 8 kHz."""
+SAMPLE = 20
+"""Utterances of each split that ingest reads of what is proposed."""
 SPEEDS = 3
 """Copies of each training utterance, at three speeds."""
 
@@ -86,6 +95,26 @@ class ConfigProposal:
 def propose_config(
     folder: Path, name: str = "", parent: str = "", language: str = "", pipeline: str = "asr"
 ) -> ConfigProposal:
+    """Looks at a folder, proposes a config for it, and has ingest read a sample of it as the config says.
+
+    Raises:
+      SettingsError: as of `_propose`; or ingest refuses what is proposed.
+    """
+    proposal = _propose(folder, name, parent, language, pipeline)
+    corpus = yaml.safe_load(proposal.text)["corpus"]
+    limits = dict.fromkeys(("train", "dev", "test"), SAMPLE)
+    settings = CorpusSettings.of({**corpus, "limits": limits, "max_reject_share": 1.0}, "corpus")
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as store, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            counts = ingest(store, settings).counts
+        except VoxlineError as error:
+            raise SettingsError(f"{folder}: ingest refuses what would be proposed: {error}") from error
+    splits = ", ".join(f"{counts[split]:,} {split}" for split in limits)
+    tried = f"tried      ingest reads a sample of it: {splits}"
+    return dataclasses.replace(proposal, findings=[*proposal.findings, tried])
+
+
+def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str) -> ConfigProposal:
     """Looks at a folder, and proposes a config for it.
 
     Args:

@@ -14,7 +14,7 @@ from voxline.audio.wav import read_wav
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
-from voxline.data.manifest import read_manifest
+from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import WorkError
 
 Record = Callable[..., Path]
@@ -445,3 +445,43 @@ def test_two_sides_in_one_row_are_named(corpus: Path, record: Record, ingest: In
     lines = [{"audio_filepath": "a.wav", "text_left": "a", "text_right": "b"}, {"audio_filepath": "a.wav", "text": "a"}]
     write_table(corpus, list(map(json.dumps, lines)), "m.jsonl")
     assert "text_left and text_right are the two sides of a call" in ingest("manifest").details["m.jsonl:1"]
+
+
+def test_a_text_that_is_something_else_is_marked_for_validate(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field cases F3, F4 and F6: validate counts what the transcripts, normalized, no longer show."""
+    texts = ["44", "ann", "clips/4.wav", "so [Noise] it is (sic)", "forty-four", ""]
+    for number in range(len(texts)):
+        record(f"clips/{number}.wav", seconds=1.6)
+    lines = [f"clips/{number}.wav,1.6,{text},ann" for number, text in enumerate(texts)]
+    lines[4] = lines[4].replace("1.6", "1")
+    write_table(corpus, ["path,duration,sentence,speaker", *lines], "t.csv")
+    doubts = {id: utterance.extra.get("text_doubt", "") for id, utterance in ingest("csv").utterances.items()}
+    assert list(doubts.values()) == ["number", "speaker", "path", "[noise]", "duration", ""]
+
+
+def test_channels_that_are_mixed_are_compared(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:
+    """Field case F2, and microphones whose wires are swapped: their mixture is silence."""
+    noise = np.random.default_rng(2).uniform(-0.3, 0.3, (2, RATE))
+    shapes = {
+        "calls": noise,
+        "same": noise[[0, 0]],
+        "swapped": [noise[0], -noise[0]],
+        "half": [noise[0], -0.5 * noise[0]],
+    }
+    for name, channels in shapes.items():
+        soundfile.write(corpus / f"{name}.wav", np.stack(channels, axis=1), RATE)
+    record("mono.wav")
+    write_table(corpus, ["path,sentence", *[f"{name}.wav,good day" for name in (*shapes, "mono")]], "t.csv")
+    settings = ConvertSettings.of({"sample_rate": 16_000, "max_reject_share": 1.0})
+    converted = convert(ingest("csv").work.folder, tmp_path / "store", settings)
+    correlations = {
+        utterance.id: round(float(utterance.measured["channel_correlation"]), 1)
+        for utterance in read_manifest(converted.folder)
+        if "channel_correlation" in utterance.measured
+    }
+    assert correlations == {"calls.wav": 0.0, "same.wav": 1.0, "half.wav": -1.0}
+    (silent,) = read_rejects(converted.path("rejects"))
+    assert (silent.id, str(silent.reason)) == ("swapped.wav", "silent")
+    assert (
+        "its two channels cancel each other when they are mixed: name one of them in a column channel" in silent.detail
+    )

@@ -425,3 +425,17 @@ def test_the_demo_is_not_told_so_and_read_prompts_are(tmp_path: Path, real_data:
     lines = [line.partition(": ")[2] for line in texts.splitlines() if line[:1] not in (";", "") and ": [" not in line]
     prompts = dictate(tmp_path / "prompts", [line for line in lines if line.strip()])
     assert any(line.startswith("vocabulary") for line in propose_config(prompts).findings)
+
+
+def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) -> None:
+    """Field cases F3 and F6: counts and examples, as validate has them."""
+    texts = [*["44"] * 3, *["so [noise] it (sic) is"] * 4, "x", *["one two three four"] * 20]
+    warnings = "\n".join(propose_config(dictate(tmp_path / "c", texts)).findings)
+    assert "warning    3 transcripts that are a number, such as '44' of 0" in warnings
+    assert "warning    4 words in brackets ([noise] 4), such as 'so [noise] it (sic) is' of 3" in warnings
+    assert "warning    20 transcripts of under 2 or over 30 characters a second" not in warnings
+    assert "warning    1 transcripts of under" not in warnings
+    long = dictate(tmp_path / "d", ["a" * 40, *["one two"] * 20, *["two one"] * 3])
+    warnings = "\n".join(propose_config(long).findings)
+    assert "warning    1 transcripts of under 2 or over 30 characters a second, such as 'aaa" in warnings
+    assert "warning    20 utterances have one transcript, 'one two'" in warnings

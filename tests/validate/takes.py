@@ -42,6 +42,7 @@ class Take:
     text: str
     samples: Samples
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    measured: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def speech(seed: int, seconds: float = 1.0) -> Samples:
@@ -86,7 +87,7 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
                 take.speaker,
                 take.split,
                 audio_hash=hash_bytes(pcm.tobytes()),
-                measured=measure_level(pcm, RATE, -60.0),
+                measured=measure_level(pcm, RATE, -60.0) | take.measured,
                 extra=take.extra,
             )
         )

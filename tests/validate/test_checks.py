@@ -132,10 +132,48 @@ def words_that_train_has_not(takes: list[Take]) -> None:
         take.text = take.text[::-1]
 
 
-@fault("identical_transcripts", also={"character_balance", "word_balance", "unseen_words", "unseen_characters"})
+@fault(
+    "identical_transcripts",
+    also={"character_balance", "word_balance", "unseen_words", "unseen_characters", "frequent_transcript"},
+)
 def one_transcript_for_all_of_train(takes: list[Take]) -> None:
     for take in of(takes, "train"):
         take.text = "door lamp"
+
+
+@fault("value_texts", offenders=["train-0", "train-1"])
+def a_column_of_lengths(takes: list[Take]) -> None:
+    for take in of(takes, "train"):
+        take.extra = {"text_doubt": "number"}
+
+
+@fault("bracketed_texts", offenders=["train-0"])
+def words_in_brackets(takes: list[Take]) -> None:
+    for place, take in enumerate(takes[:3]):
+        take.extra = {"text_doubt": "[noise]" if place else "(sic)"}
+
+
+@fault("cut_recordings", offenders=["train-2"])
+def durations_in_whole_seconds(takes: list[Take]) -> None:
+    takes[2].extra = takes[4].extra = {"text_doubt": "duration"}
+
+
+@fault("frequent_transcript", offenders=["train-0"])
+def a_text_that_stands_for_none(takes: list[Take]) -> None:
+    for take in of(takes, "train")[:12]:
+        take.text = "lamp fan door"
+
+
+@fault("unlike_channels", offenders=["train-0"])
+def both_sides_of_a_call(takes: list[Take]) -> None:
+    for place, take in enumerate(takes):
+        take.measured = {"channel_correlation": 0.99 if place > 1 else 0.02}
+
+
+@fault("antiphase_channels", offenders=["train-0"])
+def channels_that_cancel(takes: list[Take]) -> None:
+    for place, take in enumerate(takes):
+        take.measured = {"channel_correlation": -0.98 if not place else 0.99}
 
 
 @fault("dominant_speaker")

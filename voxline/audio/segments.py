@@ -37,12 +37,15 @@ class DecodedAudio:
       sample_rate: Hz.
       md5: of the samples, in hexadecimal, if they are as in the file, 16-bit, and it states it; else empty.
       notes: what the decoder remarked on the file.
+      channel_correlation: of two channels that were mixed to mono, from -1, where they cancel each other, to 1; None if
+        there were no two, or one is silent.
     """
 
     samples: npt.NDArray[Any]
     sample_rate: int
     md5: str = ""
     notes: str = ""
+    channel_correlation: float | None = None
 
 
 class Segment(NamedTuple):
@@ -139,9 +142,14 @@ class Mono(AsInFile):
             import soxr
 
             self._resampler = soxr.ResampleStream(stream.header.sample_rate, sample_rate, 1, "float32", "HQ")
+        # Sums of squares of two channels, and of their products.
+        self._products = np.zeros((2, 2))
 
     # A resampler is fed block by block: it keeps the tail of its filter between them.
     def _keep(self, block: npt.NDArray[Any]) -> None:
+        if block.shape[1] == 2:
+            sides = block / full_scale(block.dtype)  # float [frames, 2]
+            self._products += sides.T @ sides
         samples = to_mono(block)
         if self._resampler:
             samples = self._resampler.resample_chunk(resample(samples, self._rate, self._rate))
@@ -158,7 +166,12 @@ class Mono(AsInFile):
 
         # The MD5 is of the samples as in the file; mixed or resampled they are others.
         as_in_file = stream.header.channels == 1 and not self._resampler
-        return DecodedAudio(samples, self._rate, stream.md5 if as_in_file else "", stream.notes)
+        md5 = stream.md5 if as_in_file else ""
+        return DecodedAudio(samples, self._rate, md5, stream.notes, self._channel_correlation())
+
+    def _channel_correlation(self) -> float | None:
+        power = float(self._products[0, 0] * self._products[1, 1])
+        return float(self._products[0, 1]) / math.sqrt(power) if power > 0 else None
 
 
 Waiting = Sequence[tuple[int, Segment]]

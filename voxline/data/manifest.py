@@ -115,6 +115,8 @@ class Utterance(msgspec.Struct, frozen=True):
             ) from None
 
 
+TEXT_DOUBT = "text_doubt"
+"""Key of a line that says why ingest doubts its text, or its duration; validate counts them."""
 UTTERANCE_KEYS = tuple(name for name in Utterance.__struct_fields__ if name != "extra")
 
 

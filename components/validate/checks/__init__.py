@@ -7,7 +7,7 @@ The report and validation.json include it without further changes.
 
 from typing import Any
 
-from voxline.components.validate.checks import audio, balance, leakage, transcripts
+from voxline.components.validate.checks import audio, balance, leakage, sense, transcripts
 from voxline.components.validate.checks.check import CheckFinding, CheckResult, CorpusCheck
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import CheckSettings, ValidateSettings
@@ -37,6 +37,12 @@ CHECKS = [
         transcripts.contradictory_transcripts,
     ),
     CorpusCheck("identical_transcripts", "Do the transcripts differ?", "share", transcripts.identical_transcripts),
+    CorpusCheck("value_texts", "Are the transcripts texts, no numbers or names?", "share", sense.value_texts),
+    CorpusCheck("bracketed_texts", "Are the transcripts free of brackets?", "share", sense.bracketed_texts),
+    CorpusCheck("cut_recordings", "Does each utterance end with its recording?", "share", sense.cut_recordings),
+    CorpusCheck("frequent_transcript", "Is no transcript far more frequent?", "times", sense.frequent_transcript),
+    CorpusCheck("unlike_channels", "Are the channels that are mixed alike?", "share", sense.unlike_channels),
+    CorpusCheck("antiphase_channels", "Is the sound left when channels are mixed?", "share", sense.antiphase_channels),
     CorpusCheck("ctc_feasibility", "Are there enough frames for the labels?", "share", transcripts.ctc_feasibility),
     CorpusCheck("speaking_rate", "Does each transcript match its duration?", "share", transcripts.speaking_rate),
     CorpusCheck(

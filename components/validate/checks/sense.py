@@ -1,0 +1,89 @@
+"""Checks for tables whose values mean something else: a column of lengths read as text, rounded durations, calls."""
+
+import numpy as np
+
+from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
+from voxline.components.validate.columns import Floats, RowIndices
+from voxline.components.validate.corpus import CheckedCorpus
+from voxline.components.validate.settings import ValidateSettings
+
+VALUES = ("number", "speaker", "path")
+"""Of ingest's doubts: what a text is."""
+DURATION = "duration"
+NAMED = 10
+"""Brackets that the detail names."""
+
+
+def value_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    return _doubted(corpus, VALUES, "transcripts are a number, the speaker or a path")
+
+
+def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    brackets = [name for name in corpus.doubts.names if name not in ("", DURATION, *VALUES)]
+    return _doubted(corpus, brackets, "transcripts have words in brackets")
+
+
+def cut_recordings(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    return _doubted(corpus, [DURATION], "utterances end before their recordings do, and none begins later")
+
+
+def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: str) -> CheckFinding:
+    """The share of utterances with one of ingest's doubts; the detail has the commonest."""
+    if not len(corpus):
+        return not_checked("there are no utterances")
+    codes = corpus.doubts.codes
+    rows = np.flatnonzero(np.isin(codes, [corpus.doubts.number(name) for name in names if name in corpus.doubts.names]))
+    counts = np.bincount(codes[rows], minlength=len(corpus.doubts.names) + 1)
+
+    commonest = [int(code) for code in np.argsort(-counts, kind="stable")[:NAMED] if counts[code]]
+    listed = ", ".join(f"{corpus.doubts.names[code]} {counts[code]:,}" for code in commonest)
+    example = f", such as {corpus.utterance(int(rows[0])).id}" if rows.size else ""
+    return share_finding(
+        rows, len(corpus), text + (f": {listed}{example}" if listed else ""), lambda row: corpus.doubts[row]
+    )
+
+
+def frequent_transcript(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    """Compares the two most frequent transcripts: of texts that people chose, none is many times as frequent.
+
+    Counts of words and phrases fall with their rank (Zipf 1949), the second to about half of the first.
+    """
+    codes, firsts, counts = np.unique(corpus.sentences.codes, return_index=True, return_counts=True)
+    least = settings.frequent_transcript.min_utterances
+    if len(codes) < 2 or counts.max() < least:
+        return not_checked(f"no transcript has {least} utterances, or all have the same")
+
+    # [transcripts], the most frequent first
+    order = np.argsort(-counts, kind="stable")
+    first, second = (int(counts[place]) for place in order[:2])
+    example = corpus.utterance(int(firsts[order[0]])).text
+    rows = np.flatnonzero(corpus.sentences.codes == codes[order[0]])
+    value = first / second
+    return CheckFinding(
+        value,
+        f"{first:,} utterances have the transcript {example[:80]!r}, and {second:,} the next one",
+        rows if value > settings.frequent_transcript.threshold else rows[:0],
+    )
+
+
+def unlike_channels(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    correlations = corpus.measured["channel_correlation"]
+    least = settings.unlike_channels.min_correlation
+    cancelled = settings.antiphase_channels.max_correlation
+    rows = np.flatnonzero((correlations < least) & (correlations >= cancelled))
+    return _channels(correlations, rows, f"two-channel recordings have channels that correlate less than {least:g}")
+
+
+def antiphase_channels(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    correlations = corpus.measured["channel_correlation"]
+    most = settings.antiphase_channels.max_correlation
+    rows = np.flatnonzero(correlations < most)
+    return _channels(correlations, rows, f"two-channel recordings have channels that correlate less than {most:g}")
+
+
+def _channels(correlations: Floats, rows: RowIndices, text: str) -> CheckFinding:
+    """The share of the recordings whose two channels were mixed; NaN where there were no two."""
+    count = int(np.isfinite(correlations).sum())
+    if not count:
+        return not_checked("no recording of two channels was mixed")
+    return share_finding(rows, count, text, lambda row: f"correlation {correlations[row]:.2f}")
