@@ -50,8 +50,10 @@ def frequent_transcript(corpus: CheckedCorpus, settings: ValidateSettings) -> Ch
     """
     codes, firsts, counts = np.unique(corpus.sentences.codes, return_index=True, return_counts=True)
     least = settings.frequent_transcript.min_utterances
-    if len(codes) < 2 or counts.max() < least:
-        return not_checked(f"no transcript has {least} utterances, or all have the same")
+    if not len(codes):
+        return not_checked("there are no utterances")
+    if len(codes) == 1 or counts.max() < least:
+        return CheckFinding(1.0, f"no transcript has {least} utterances, or all have the same")
 
     # [transcripts], the most frequent first
     order = np.argsort(-counts, kind="stable")
@@ -85,5 +87,5 @@ def _channels(correlations: Floats, rows: RowIndices, text: str) -> CheckFinding
     """The share of the recordings whose two channels were mixed; NaN where there were no two."""
     count = int(np.isfinite(correlations).sum())
     if not count:
-        return not_checked("no recording of two channels was mixed")
+        return CheckFinding(0.0, "no recording of two channels was mixed")
     return share_finding(rows, count, text, lambda row: f"correlation {correlations[row]:.2f}")
