@@ -1,6 +1,9 @@
 """Tables as other people write them: no field is shifted, dropped or read as a different one in silence."""
 
+import csv
+import io
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.ingest.conftest import RATE
 from voxline.audio.wav import read_wav
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
+from voxline.components.ingest.corpora.csv import entries
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import WorkError
 
@@ -485,3 +492,55 @@ def test_channels_that_are_mixed_are_compared(corpus: Path, record: Record, inge
     assert (
         "its two channels cancel each other when they are mixed: name one of them in a column channel" in silent.detail
     )
+
+
+CELLS = st.lists(
+    st.text("ab é中\"',;|", max_size=12) | st.text('a\t,"', max_size=6) | st.text('a\n"', max_size=6), max_size=6
+)
+"""Texts with separators and quotes; none has both a tab and a line feed, which would look like a row."""
+
+
+def read_cells(name: str, content: bytes) -> list[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, name).write_bytes(content)
+        return list(entries(Corpus(folder)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    texts=CELLS,
+    separator=st.sampled_from(",;\t|"),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    before=st.sampled_from(["", "\n", "{sep}"]),
+)
+def test_no_cell_of_a_quoted_table_is_dropped_or_shifted(
+    texts: list[str], separator: str, encoding: str, end: str, before: str
+) -> None:
+    table = io.StringIO()
+    table.write(before.replace("{sep}", f"sep={separator}\n"))
+    writer = csv.writer(table, delimiter=separator, lineterminator=end)
+    writer.writerow(["path", "sentence", "last"])
+    writer.writerows([f"{number}.wav", text, f"m{number}"] for number, text in enumerate(texts))
+    rows = read_cells("t.csv", table.getvalue().encode(encoding))
+    assert len(rows) == len(texts)
+    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        if isinstance(row, CorpusEntry):
+            assert (row.audio, row.text, row.extra["last"]) == (f"{number}.wav", text.strip(), f"m{number}")
+        else:
+            assert (row.id, "\n" in text.strip()) == (f"{number}.wav", True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=CELLS, encoding=st.sampled_from(["utf-8", "utf-16"]))
+def test_no_cell_of_a_table_without_quotes_is_dropped_or_shifted(texts: list[str], encoding: str) -> None:
+    lines = ["path\tsentence\tlast", *[f"{number}.wav\t{text}\tm{number}" for number, text in enumerate(texts)]]
+    rows = read_cells("t.tsv", "\n".join(lines).encode(encoding))
+    accepted = {row.audio: (row.text, row.extra["last"]) for row in rows if isinstance(row, CorpusEntry)}
+    whole = {
+        f"{number}.wav": (text.strip(), f"m{number}")
+        for number, text in enumerate(texts)
+        if "\t" not in text and "\n" not in text
+    }
+    assert accepted == whole
+    assert sum(not isinstance(row, CorpusEntry) for row in rows) >= len(texts) - len(whole)
