@@ -71,8 +71,10 @@ def test_a_long_recording_with_little_speech_is_cut_as_well() -> None:
 
 def test_speech_from_far_away_is_heard_whole() -> None:
     """It is as quiet as a pause beside a near speaker, but not steady."""
-    far = speech(2.0, db=-48, seed=3)
-    samples = recording(speech(3.0), far, speech(3.0, seed=9))
+    far = speech(2.0, db=-56, seed=3)
+    samples = recording(speech(3.0), far, speech(3.0, seed=9)) + noise(8.0, -66, seed=6)
+    pauses, _ = find_pauses(samples, RATE, LevelFinder())
+    assert [(round(pause.start, 1), round(pause.end, 1), pause.steady) for pause in pauses] == [(3.0, 5.0, False)]
     parts = cut(samples, Cuts(always=0.6, longest=2.0, margin=0.2))
     assert (parts[0][0], parts[-1][1]) == (0.0, 8.0)
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(parts))

@@ -36,7 +36,7 @@ _ABOVE_NOISE_DB = 12.0
 """A pause is no louder than this above the quiet parts of the minute around, nor than halfway to the speech."""
 _LEAST_RANGE_DB = 20.0
 """Between noise and speech. With less there is no telling them apart by the level, and nothing is cut."""
-_STEADY_DB = 10.0
+_STEADY_DB = 8.0
 """Noise stays within so much, and speech from far away does not: it is never left out."""
 _BURST_SECONDS = 0.04
 _AROUND_BURST_SECONDS = 0.1
