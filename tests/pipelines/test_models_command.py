@@ -57,6 +57,14 @@ def test_several_recordings_are_labeled_and_a_version_can_be_chosen(registry: Pa
     assert ended.stdout == f"{recording}\tone two\n" * 2
 
 
+def test_transcripts_are_written_with_full_stops_on_request(registry: Path, recording: Path) -> None:
+    model = registry / "tones" / "1"
+    assert voxline("transcribe", recording, "--model", model, "--itn", "en", "--punctuate").stdout == "One two.\n"
+    soundfile.write(recording, render_words(["six", "one", "one"]), RATE)
+    heard = json.loads(voxline("transcribe", recording, "--model", model, "--itn", "en", "--json").stdout)
+    assert (heard["text"], [word["word"] for word in heard["words"]]) == ("611", ["611"])
+
+
 def test_a_bad_recording_hides_no_other(registry: Path, recording: Path) -> None:
     """Of a folder: a good file, a file that is not audio, one sample, and silence."""
     folder = recording.parent / "clips"

@@ -58,6 +58,7 @@ a hundred people came
 it takes one to know one
 four score and seven years ago
 one two three go
+one two three four five go
 o say can you see
 nine to five job
 fifty fifty chance
@@ -95,6 +96,7 @@ def test_prose_and_what_has_two_readings_stays(text: str) -> None:
         ("we won ten games for ten thousand won", "we won 10 games for ₩10,000"),
         ("one hundred and two hundred", "100 and 200"),
         ("seven thirty", "7:30"),
+        ("two thousand three thousand people", "2,000 3,000 people"),
         ("fifteen metres, twenty kilometres per hour", "15 m, 20 km/h"),
     ],
 )
