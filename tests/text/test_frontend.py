@@ -176,6 +176,7 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
         ("I have 350 Elm trees at 350 Elm St.", "i have three hundred fifty elm trees at three fifty elm street"),
         ("PHP 8, try 5, 5 CHF", "php eight try five five swiss francs"),
         ("it is -5, 3-5, -$5", "it is minus five three to five minus five dollars"),
+        ("£5m–£10m, 50/50", "five million pounds to ten million pounds fifty fifty"),
         ("€2.500 but $2.500", "two thousand five hundred euros but two point five zero zero dollars"),
         ("$5m-7m, $5-7, $5-$7", "five to seven million dollars five to seven dollars five dollars to seven dollars"),
     ],
