@@ -217,6 +217,11 @@ def mask_padding(x: Tensor, counts: Tensor) -> Tensor:
     return ops.where(ops.expand_dims(inside, -1), x, ops.zeros((), x.dtype))
 
 
+def mask(x: Tensor, real: Tensor | None) -> Tensor:
+    """Zero where `real` [batch, length, 1] is false; None changes nothing."""
+    return x if real is None else ops.where(real, x, ops.zeros((), x.dtype))
+
+
 def pool_utterance(x: Tensor, frames: Tensor) -> Tensor:
     """Mean and maximum over real frames: [batch, frames, values] to [batch, 1, 2 · values]."""
     real = ops.expand_dims(ops.cast(length_mask(frames, ops.shape(x)[1]), x.dtype), -1)

@@ -15,14 +15,11 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.vocoder.networks.settings import DiscriminatorSettings, HifiganSettings
-from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE, mask
-from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask
+from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE
+from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask, mask
 from voxline.training.stft import BANK_TAPS, inverse_stft, join_bands
+from voxline.training.upsampling import LAST_SLOPE, SLOPE, Draws, Upsampling, real_steps
 
-SLOPE = 0.1
-"""Negative slope of leaky ReLUs."""
-LAST_SLOPE = 0.01
-"""The slope before the last convolution, which has PyTorch's default in the authors' code."""
 SCALE_CONVOLUTIONS = ((128, 15, 1, 1), (128, 41, 2, 4), (256, 41, 2, 16), (512, 41, 4, 16), (1024, 41, 4, 16),
                       (1024, 41, 1, 16), (1024, 5, 1, 1))  # fmt: skip
 """Convolutions of a discriminator by scale: channels, kernel, stride, groups."""
@@ -30,7 +27,7 @@ PERIOD_CONVOLUTIONS = ((32, 3), (128, 3), (512, 3), (1024, 3), (1024, 1))
 """Convolutions of a discriminator by period: channels, stride; each kernel has 5 taps along time."""
 
 
-class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
+class HifiganGenerator(Upsampling, Composite, keras.Model):  # type: ignore[misc]
     """Generates waveforms from raw mels; a `Vocoder`.
 
     Args:
@@ -62,26 +59,8 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         self.context_frames = _context_frames(settings)
         self.normalizations: list[Any] = []
         self.normalize = FeatureNormalizer(mean, deviation)
-        draws = _Draws(seed, 3, precision)
-        channels = settings.channels
-
-        # Section 2.2: each transposed convolution upsamples and halves the channels, then come residual blocks.
-        self.first = draws.convolution(channels, 7)
-        self.upsampling = []
-        self.residuals = []
-        for rate, kernel in zip(settings.upsample_rates, settings.upsample_kernels, strict=True):
-            channels //= 2
-            self.upsampling.append(
-                layers.Conv1DTranspose(
-                    channels, kernel, strides=rate, kernel_initializer=draws.initializer(), dtype=precision
-                )
-            )
-            self.residuals.append(
-                [
-                    ResidualBlock(channels, size, dilations, settings.residual_block == "double", draws)
-                    for size, dilations in zip(settings.residual_kernels, settings.residual_dilations, strict=True)
-                ]
-            )
+        draws = Draws(seed, 3, precision)
+        self.make_upsampling(settings, draws)
 
         # The last layer makes samples, or log magnitudes and phases of an inverse STFT, of each band.
         self.last = draws.convolution(settings.bands * (4 * settings.istft_hop + 2 if settings.istft_hop else 1), 7)
@@ -99,24 +78,10 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         """
         count = ops.shape(mels)[1]
 
-        # [batch, frames, mels] → [batch, frames, channels]
-        real = self._real(frames, count, 1)
-        x = mask(self.normalize(mels), real)
-        x = mask(self.first(ops.cast(x, self.compute_dtype)), real)
-        factor = 1
-        rates = self.settings.upsample_rates
-        kernels = self.settings.upsample_kernels
-        for rate, kernel, upsample, blocks in zip(rates, kernels, self.upsampling, self.residuals, strict=True):
-            # [batch, count · factor, channels]; a transposed convolution overhangs on both sides alike.
-            overhang = (kernel - rate) // 2
-            factor = factor * rate
-            x = upsample(ops.leaky_relu(x, SLOPE))[:, overhang : overhang + count * factor]
-            real = self._real(frames, count, factor)
-            x = mask(x, real)
-
-            # Multi-receptive field fusion: the mean of residual blocks of different kernels.
-            branches = [block(x, real) for block in blocks]
-            x = sum(branches[1:], branches[0]) / len(branches)
+        # [batch, frames, mels] → [batch, count · factor, channels]
+        x = mask(self.normalize(mels), real_steps(frames, count, 1))
+        x = self.upsample(ops.cast(x, self.compute_dtype), frames)
+        factor = math.prod(self.settings.upsample_rates)
 
         # [batch, samples / bands, bands] → [batch, samples]
         parts = self._make_bands(ops.leaky_relu(x, LAST_SLOPE), frames, count, factor)
@@ -137,7 +102,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         # Samples straight from the last convolution, in [-1, 1].
         if not hop:
             parts = ops.tanh(ops.cast(self.last(x), "float32"))
-            return parts if bands == 1 else mask(parts, self._real(frames, count, factor))
+            return parts if bands == 1 else mask(parts, real_steps(frames, count, factor))
 
         # A window more than steps, so that the centered windows reach to the end.
         x = ops.cast(self.last(ops.pad(x, [[0, 0], [1, 0], [0, 0]], mode="reflect")), "float32")
@@ -157,32 +122,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         waveforms = inverse_stft(magnitude * ops.cos(angle), magnitude * ops.sin(angle), hop, present)
         parts = ops.transpose(ops.reshape(waveforms, (-1, bands, count * factor * hop)), (0, 2, 1))
 
-        return parts if bands == 1 else mask(parts, self._real(frames, count, factor * hop))
-
-    def _real(self, frames: Tensor | None, count: Tensor, factor: int) -> Tensor | None:
-        if frames is None:
-            return None
-        return ops.expand_dims(length_mask(ops.cast(frames, "int32") * factor, count * factor), -1)
-
-
-class ResidualBlock(Composite, layers.Layer):  # type: ignore[misc]
-    """Residual convolutions of one kernel size, each with its own dilation."""
-
-    def __init__(self, channels: int, kernel: int, dilations: Sequence[int], double: bool, draws: "_Draws") -> None:
-        super().__init__(dtype=draws.precision)
-        self.dilated = [draws.convolution(channels, kernel, dilation) for dilation in dilations]
-        self.undilated = [draws.convolution(channels, kernel) for _ in dilations] if double else []
-
-    def call(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """Takes and returns [batch, samples, channels], zero where `real` is false."""
-
-        # Each pair of convolutions has a residual connection.
-        for index, convolution in enumerate(self.dilated):
-            y = mask(convolution(ops.leaky_relu(x, SLOPE)), real)
-            if self.undilated:
-                y = mask(self.undilated[index](ops.leaky_relu(y, SLOPE)), real)
-            x = x + y
-        return x
+        return parts if bands == 1 else mask(parts, real_steps(frames, count, factor * hop))
 
 
 class Discriminators(Composite, keras.Model):  # type: ignore[misc]
@@ -194,7 +134,7 @@ class Discriminators(Composite, keras.Model):  # type: ignore[misc]
 
     def __init__(self, settings: DiscriminatorSettings, *, seed: int = 1, precision: str = "float32") -> None:
         super().__init__(dtype=precision, name="discriminators")
-        draws = _Draws(seed, 4, precision)
+        draws = Draws(seed, 4, precision)
         self.by_period = [PeriodDiscriminator(period, settings.width, draws) for period in settings.periods]
         self.by_scale = [ScaleDiscriminator(settings.width, draws) for _ in range(settings.scales)]
         self.halve = layers.AveragePooling1D(4, 2)
@@ -222,7 +162,7 @@ class Discriminators(Composite, keras.Model):  # type: ignore[misc]
 class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
     """Judges every n-th sample, n the period: convolutions over [batch, samples / period, period, channels]."""
 
-    def __init__(self, period: int, width: float, draws: "_Draws") -> None:
+    def __init__(self, period: int, width: float, draws: "Draws") -> None:
         super().__init__(dtype=draws.precision)
         self.period = period
         self.convolutions = [
@@ -249,7 +189,7 @@ class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
 class ScaleDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
     """Judges a waveform by strided, grouped convolutions (MelGAN's, Kumar et al. 2019)."""
 
-    def __init__(self, width: float, draws: "_Draws") -> None:
+    def __init__(self, width: float, draws: "Draws") -> None:
         super().__init__(dtype=draws.precision)
         # A group is a layer: TensorFlow has no gradient of grouped convolutions on CPUs.
         self.convolutions = [
@@ -321,36 +261,3 @@ def scale_convolutions(width: float) -> list[tuple[int, int, int, int]]:
         sizes.append((scaled_channels, kernel, stride, min(groups, inputs, scaled_channels)))
         inputs = scaled_channels
     return sizes
-
-
-class _Draws:
-    """Makes layers, each with a seed of its own for its initial weights: normal with a deviation of 0.01."""
-
-    def __init__(self, seed: int, stream: int, precision: str) -> None:
-        self.precision = precision
-        self._random = np.random.default_rng(np.random.SeedSequence([seed, stream]))
-
-    def initializer(self) -> keras.initializers.Initializer:
-        return keras.initializers.RandomNormal(stddev=0.01, seed=int(self._random.integers(2**31)))
-
-    def convolution(
-        self, channels: int, kernel: int, dilation: int = 1, *, stride: int = 1, padding: str = "same"
-    ) -> layers.Layer:
-        return layers.Conv1D(
-            channels,
-            kernel,
-            strides=stride,
-            dilation_rate=dilation,
-            padding=padding,
-            kernel_initializer=self.initializer(),
-            dtype=self.precision,
-        )
-
-    def convolution_over_periods(self, channels: int, kernel: int, stride: int) -> layers.Layer:
-        return layers.Conv2D(
-            channels,
-            (kernel, 1),
-            strides=(stride, 1),
-            kernel_initializer=keras.initializers.HeNormal(int(self._random.integers(2**31))),
-            dtype=self.precision,
-        )

@@ -8,14 +8,7 @@ import pydantic
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
 from voxline.settings import Settings
-
-Channels = Annotated[int, pydantic.Field(ge=1, le=8192)]
-
-
-Kernel = Annotated[int, pydantic.Field(ge=1, le=101)]
-
-
-Rate = Annotated[int, pydantic.Field(ge=1, le=64)]
+from voxline.training.upsampling_settings import Channels, Kernel, UpsamplingSettings, check_odd
 
 
 class VocosSettings(Settings):
@@ -39,7 +32,7 @@ class VocosSettings(Settings):
     @pydantic.field_validator("kernel")
     @classmethod
     def _odd(cls, kernel: int) -> int:
-        return _check_odd(kernel)
+        return check_odd(kernel)
 
     @pydantic.field_validator("fft_size")
     @classmethod
@@ -66,7 +59,7 @@ class VocosSettings(Settings):
         return self.fft_size or features.win_length + features.win_length % 2
 
 
-class HifiganSettings(Settings):
+class HifiganSettings(UpsamplingSettings):
     """HiFi-GAN's generator (Kong et al. 2020). The defaults are V1's, for a hop of 256 samples.
 
     >>> (
@@ -77,25 +70,6 @@ class HifiganSettings(Settings):
     """
 
     kind: Literal["hifigan"] = pydantic.Field("hifigan", description="the network")
-    channels: Channels = pydantic.Field(512, description="channels before the first upsampling; each halves them")
-    upsample_rates: tuple[Rate, ...] = pydantic.Field(
-        (8, 8, 2, 2),
-        min_length=1,
-        max_length=8,
-        description="factors of upsampling; their product, times istft_hop and bands, is the hop",
-    )
-    upsample_kernels: tuple[Kernel, ...] = pydantic.Field(
-        (16, 16, 4, 4), min_length=1, max_length=8, description="kernel sizes of the transposed convolutions"
-    )
-    residual_kernels: tuple[Kernel, ...] = pydantic.Field(
-        (3, 7, 11), min_length=1, max_length=8, description="kernel sizes of the residual blocks; odd"
-    )
-    residual_dilations: tuple[tuple[Rate, ...], ...] = pydantic.Field(
-        ((1, 3, 5), (1, 3, 5), (1, 3, 5)), description="dilations of each residual block"
-    )
-    residual_block: Literal["double", "single"] = pydantic.Field(
-        "double", description="double: after each dilated convolution one without dilation (V1, V2); single: none (V3)"
-    )
     istft_hop: int = pydantic.Field(
         0,
         ge=0,
@@ -113,40 +87,6 @@ class HifiganSettings(Settings):
     def hop(self) -> int:
         """Samples that the network makes of a frame."""
         return math.prod(self.upsample_rates) * max(self.istft_hop, 1) * self.bands
-
-    @pydantic.field_validator("residual_kernels")
-    @classmethod
-    def _odd(cls, kernels: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(map(_check_odd, kernels))
-
-    @pydantic.model_validator(mode="after")
-    def _check_layers(self) -> Self:
-        # Lists that belong together have the same length.
-        if len(self.upsample_rates) != len(self.upsample_kernels):
-            raise ValueError(
-                f"upsample_rates has {len(self.upsample_rates)} numbers and upsample_kernels "
-                f"{len(self.upsample_kernels)}; give one kernel for each rate"
-            )
-
-        for rate, kernel in zip(self.upsample_rates, self.upsample_kernels, strict=True):
-            if kernel < rate or (kernel - rate) % 2:
-                raise ValueError(
-                    f"upsample_kernels has {kernel} for a rate of {rate}; a rate plus an even number is accepted"
-                )
-
-        if len(self.residual_dilations) != len(self.residual_kernels):
-            raise ValueError(
-                f"residual_dilations has {len(self.residual_dilations)} lists and residual_kernels "
-                f"{len(self.residual_kernels)} numbers; give one list for each kernel"
-            )
-
-        if self.channels % (1 << len(self.upsample_rates)):
-            raise ValueError(
-                f"channels is {self.channels} and is halved {len(self.upsample_rates)} times; multiples of "
-                f"{1 << len(self.upsample_rates)} are accepted"
-            )
-
-        return self
 
     def check_features(self, features: FeatureSettings) -> None:
         """Refuses features with another hop than the network's.
@@ -200,7 +140,7 @@ class WaveGlowSettings(SamplingSettings):
     @pydantic.field_validator("kernel")
     @classmethod
     def _odd(cls, kernel: int) -> int:
-        return _check_odd(kernel)
+        return check_odd(kernel)
 
     @pydantic.field_validator("group")
     @classmethod
@@ -275,9 +215,3 @@ class DiscriminatorSettings(Settings):
         if self.start_step >= 0 and not self.periods and not self.scales:
             raise ValueError("start_step turns discriminators on, and periods and scales name none; give some")
         return self
-
-
-def _check_odd(kernel: int) -> int:
-    if kernel % 2 == 0:
-        raise ValueError(f"a kernel of {kernel} has no center; odd numbers are accepted")
-    return kernel

@@ -18,7 +18,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.audio.griffin_lim import bin_weights
 from voxline.families.vocoder.networks.settings import VocosSettings
-from voxline.training.layers import Composite, ConvNeXtBlock, FeatureNormalizer, Tensor, length_mask
+from voxline.training.layers import Composite, ConvNeXtBlock, FeatureNormalizer, Tensor, length_mask, mask
 from voxline.training.stft import inverse_stft
 
 MAX_LOG_MAGNITUDE = float(np.log(100.0))
@@ -165,8 +165,3 @@ def prior_matrices(features: FeatureSettings, fft_size: int) -> tuple[Any, Any, 
     magnitude_offset = math.log(fft_size / features.win_length)
     mel_offset = math.log(fft_size / features.n_fft)
     return mel_filterbank(features_of_size), bin_weights(features_of_size), magnitude_offset, mel_offset
-
-
-def mask(x: Tensor, real: Tensor | None) -> Tensor:
-    """Zero where `real` [batch, length, 1] is false; None changes nothing."""
-    return x if real is None else ops.where(real, x, ops.zeros((), x.dtype))

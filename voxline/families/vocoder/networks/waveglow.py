@@ -22,8 +22,7 @@ import numpy.typing as npt
 from keras import layers, ops
 
 from voxline.families.vocoder.networks.settings import WaveGlowSettings
-from voxline.families.vocoder.networks.vocos import mask
-from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask
+from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask, mask
 from voxline.training.stft import cut_windows, overlap_add, periodic_hann
 
 UPSAMPLED_HOPS = 4
