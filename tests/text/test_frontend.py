@@ -1,8 +1,10 @@
 """Any text becomes symbols of the kind's alphabet, or an error that names the characters, quickly."""
 
 import contextlib
+import multiprocessing
 import re
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxline.errors import SettingsError
-from voxline.text.alphabet import ALPHABETS, UnsupportedText
+from voxline.text import phonemes
+from voxline.text.alphabet import ALPHABETS, EmptyText, UnsupportedText
 from voxline.text.frontend import LANGUAGES, apply_frontend, normalize_spoken
 from voxline.text.mandarin import NEUTRAL_TONE_WORDS
 from voxline.text.settings import FrontendSettings
@@ -309,3 +312,40 @@ def test_phonemes_do_not_depend_on_what_was_read_before() -> None:
     there = [apply_frontend(text, how).symbols for text in texts]
     assert there == [apply_frontend(text, how).symbols for text in reversed(texts)][::-1]
     assert len(set(there)) == len(words)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "symbols"),
+    [
+        ("it", "Ciao, mondo! Sono le 10:30.", "tʃˈao, mˈondo! sˌono le djˈɛtʃɪ e trˈeːnta."),
+        ("de", "Guten Tag; wie geht's?", "ɡˈuːtən tˈɑːk; viː ɡˈeːts?"),
+        ("fr", "Bonjour à tous…", unicodedata.normalize("NFD", "bɔ̃ʒˈuʁ a tˈus.")),
+        ("en-us", "It costs 3.5 dollars", "ɪt kˈɔsts θɹˈiː pɔɪnt fˈaɪv dˈɑːlɚz"),
+    ],
+)
+def test_phonemes_of_any_language_keep_their_marks(language: str, text: str, symbols: str) -> None:
+    settings = FrontendSettings(kind="phonemes", language=language)
+    assert apply_frontend(text, settings).symbols == symbols
+    assert set(symbols) <= set(ALPHABETS["ipa"])
+
+
+def test_a_language_that_espeak_ng_does_not_know_is_refused() -> None:
+    with pytest.raises(UnsupportedText, match="espeak-ng has no voice 'xx'"):
+        apply_frontend("hello", FrontendSettings(kind="phonemes", language="xx"))
+    with pytest.raises(EmptyText):
+        apply_frontend("...", FrontendSettings(kind="phonemes", language="it"))
+
+
+def test_espeak_ng_works_in_a_process_of_its_own_and_is_started_again() -> None:
+    """Its library is not loaded here; a process that was killed, or that a fork left behind, is replaced."""
+    assert phonemes.phonemize("hello") == "həlˈoʊ"
+    assert "libespeak" not in Path("/proc/self/maps").read_text()
+    process = phonemes._espeak._process
+    assert process is not None
+    assert "libespeak" in Path(f"/proc/{process.pid}/maps").read_text()
+    process.kill()
+    assert phonemes.phonemize("world") == "wˈɜːld"
+
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(phonemes.phonemize, ["hello"] * 8) == ["həlˈoʊ"] * 8
+    assert phonemes.phonemize("hello") == "həlˈoʊ"

@@ -46,7 +46,7 @@ WHITESPACE_CONTROLS = "\t\n\r\v\f"
 """Control characters that count as a space."""
 
 
-_PUNCTUATED = ("english", "english_phonemes", "mandarin", "pinyin")
+_PUNCTUATED = ("english", "english_phonemes", "phonemes", "mandarin", "pinyin")
 """Frontends whose symbols have marks, the last of which says where to stop."""
 _MARKS = ".,;:!?"
 _FINAL_MARKS = ".!?"
@@ -202,6 +202,9 @@ class TextEncoder:
         own = next((language for language in ("english", "mandarin") if self.frontend.kind.startswith(language)), "")
         own = "mandarin" if self.frontend.kind == "pinyin" else own
         accepted = {"english": ("en",), "mandarin": ("zh", "cmn")}.get(own, ())
+        if self.frontend.kind == "phonemes":
+            own = self.frontend.language
+            accepted = (own.split("-")[0],)
         for language, line in document.languages:
             if accepted and language.lower().split("-")[0] not in accepted:
                 raise SettingsError(f'SSML, line {line}: xml:lang="{language[:40]}", and this voice speaks {own} alone')

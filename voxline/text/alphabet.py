@@ -17,6 +17,8 @@ ALPHABETS = {
     "english": " abcdefghijklmnopqrstuvwxyz'",
     "english_speech": " abcdefghijklmnopqrstuvwxyz.,;:!?'-",
     "phonemes": " abcdefhijklmnopqrstuvwxzæçðøŋœɐɑɒɔəɚɛɜɡɣɪɫɬɲɹɾʁʃʊʌʒʔˈˌːʲ̩̃βθχᵻ.,;:!?",
+    "ipa": " !'(),-.:;?abcdefhijklmnopqrstuvwxyzæçðøħŋœǀǁǂǃɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳ"
+    'ɴɵɶɸɹɺɻɽɾʀʁʂʃʄʈʉʊʋʌʍʎʏʐʑʒʔʕʘʙʛʜʝʟʡʢʲˈˌːˑ˞βθχᵻⱱ0123456789̧̪̯̩̃ʰˤε↓#"gʦXɝʷ̺̻̝̊',
     "pinyin": " abcdefghijklmnopqrstuvwxyz12345",
     "pinyin_speech": " abcdefghijklmnopqrstuvwxyz12345.,;:!?",
 }

@@ -32,6 +32,7 @@ _LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
     "mandarin_transcript": (),
     "english": ("inflect",),
     "english_phonemes": ("inflect", "espeakng-loader"),
+    "phonemes": ("espeakng-loader",),
     "mandarin": ("pypinyin",),
     "pinyin": ("pypinyin",),
 }
@@ -42,7 +43,7 @@ class FrontendOutput:
     """The frontend's output for a text.
 
     Attributes:
-      symbols: the model input, Unicode NFC, one code point a symbol.
+      symbols: the model input, Unicode NFC, one code point a symbol; of the kind "phonemes" NFD.
       normalized_text: the words to hear, lower case, without punctuation; for Mandarin, syllables with tone digits.
     """
 
@@ -85,6 +86,10 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
     # TTS: words with their marks.
     if settings.kind in ("mandarin", "pinyin"):
         return _mandarin(text, settings)
+    if settings.kind == "phonemes":
+        from voxline.text.phonemes import phonemize_language
+
+        return FrontendOutput(phonemize_language(text, settings.language), normalize_transcript(text))
     from voxline.text.english import english_words, normalize_english
     from voxline.text.phonemes import phonemize
 
@@ -109,6 +114,10 @@ def part_symbols(text: str, settings: FrontendSettings) -> str:
         from voxline.text.pinyin import normalize_pinyin
 
         return normalize_pinyin(text, whole=False)
+    if settings.kind == "phonemes":
+        from voxline.text.phonemes import part_phonemes
+
+        return part_phonemes(text, settings.language)
     if settings.kind in ("english", "english_phonemes"):
         from voxline.text.english import normalize_english
         from voxline.text.phonemes import phonemize
@@ -135,7 +144,7 @@ def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings, *,
       UnsupportedText: the frontend has no phonemes, or those of another alphabet; or a sound does not exist.
     """
     # Letters cannot be pronounced as phonemes: only these kinds have an alphabet of sounds.
-    own = {"english_phonemes": "ipa", "mandarin": "pinyin", "pinyin": "pinyin"}.get(settings.kind)
+    own = {"english_phonemes": "ipa", "phonemes": "ipa", "mandarin": "pinyin", "pinyin": "pinyin"}.get(settings.kind)
     if own is None:
         raise UnsupportedText(
             f"this voice reads letters, no phonemes (its text frontend is {settings.kind}); write <sub alias> with a "
@@ -143,6 +152,8 @@ def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings, *,
         )
     if (alphabet or own) not in (own, f"x-{own}"):
         raise UnsupportedText(f"the alphabet {alphabet!r} is not this voice's; {own} is accepted")
+    if settings.kind == "phonemes":
+        return unicodedata.normalize("NFD", " ".join(phonemes.split()))
     if own == "ipa":
         from voxline.text.phonemes import add_possessive, normalize_ipa
 

@@ -1,30 +1,48 @@
-"""English to IPA with espeak-ng, in this process: phonemization, unlike synthesis, keeps no state between texts."""
+"""Text to IPA with espeak-ng, in a process of its own: `espeak_child`.
 
-import atexit
-import ctypes
+English is spelled out by our own rules before (`phonemize`). Other languages go to espeak-ng as they are written, marks
+apart (`phonemize_language`).
+"""
+
+import contextlib
+import json
+import os
 import re
-import tempfile
+import subprocess
+import sys
 import threading
 import unicodedata
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from voxline.text.alphabet import ALPHABETS, EmptyText, unsupported_characters
+from voxline.errors import WorkError
+from voxline.text.alphabet import ALPHABETS, EmptyText, UnsupportedText, unsupported_characters
 
-# of speak_lib.h, espeak-ng 1.52
-_SYNCHRONOUS = 2
-_DO_NOT_EXIT = 0x8000
-_UTF8 = 1
-_IPA = 2
-_LONGEST_DATA_PATH = 120
-"""espeak-ng silently truncates a longer path to its data."""
+ENGLISH = "en-us"
+_CHILD = Path(__file__).with_name("espeak_child.py")
+_MARKS = str.maketrans(
+    {
+        "…": ".",
+        "。": ".",
+        "．": ".",
+        "，": ",",
+        "、": ",",
+        "；": ";",
+        "：": ":",
+        "！": "!",
+        "？": "?",
+        "،": ",",
+        "؛": ";",
+        "؟": "?",
+        "।": ".",
+    }
+)
+"""Marks of other scripts → those that a voice knows."""
+_CLAUSES = re.compile(r"([.,;:!?]+)(?=\s|$|[\u3000-\u9fff])")
+"""Marks at the end of a word; 3.5 and 10:30 are for espeak-ng."""
 
 _IPA_SIGNS = str.maketrans({"g": "ɡ", "'": "ˈ", **dict.fromkeys(".͜͡‿|‖/[]")})
 _VOWELS = "aeiouæøœɐɑɒɔəɚɛɜɪʊʌᵻ"
 _STRESS = re.compile(f"([ˈˌ])([^ ˈˌ{_VOWELS}]+)(?=[{_VOWELS}])")
-
-_lock = threading.Lock()
 
 
 def phonemize(words: str) -> str:
@@ -76,36 +94,100 @@ def add_possessive(symbols: str) -> str:
     return symbols + ("ᵻz" if symbols[-1:] in tuple("szʃʒ") else "s" if symbols[-1:] in tuple("ptkfθ") else "z")
 
 
-def _espeak_ipa(words: str) -> str:
-    buffer = ctypes.create_string_buffer(words.encode())
-    position = ctypes.c_void_p(ctypes.addressof(buffer))
-    parts = []
-    # One text at a time: the library has one state for the process.
-    with _lock:
-        library = _load_espeak()
-        # It returns a clause at a time, and moves the position.
-        while position.value:
-            parts.append(library.espeak_TextToPhonemes(ctypes.byref(position), _UTF8, _IPA).decode())
+def phonemize_language(text: str, language: str) -> str:
+    """Converts a text of any language of espeak-ng to IPA, decomposed (NFD) as Piper's voices read it.
+
+    >>> phonemize_language("Ciao, mondo!", "it")
+    'tʃˈao, mˈondo!'
+
+    Raises:
+      UnsupportedText: espeak-ng does not know the language.
+      EmptyText: nothing is left to say.
+    """
+    symbols = part_phonemes(text, language)
+    if not any(symbol.isalpha() for symbol in symbols):
+        raise EmptyText(f"{text!r} has no sounds")
+    return symbols.strip()
+
+
+def part_phonemes(text: str, language: str) -> str:
+    """Converts a part of a sentence, which may have no sounds."""
+    # Pieces and their marks by turns; of "?!" the last mark counts.
+    symbols = ""
+    for piece in _CLAUSES.split(text.translate(_MARKS)):
+        if piece and set(piece) <= set(".,;:!?"):
+            symbols = symbols.rstrip() + piece[-1]
+        elif piece.strip():
+            symbols += f" {_espeak_ipa(piece, language)}"
+    return unicodedata.normalize("NFD", " ".join(symbols.split()))
+
+
+def _espeak_ipa(words: str, language: str = ENGLISH) -> str:
+    parts = _espeak.clauses(words, language)
     # (fr) and the like mark a word that is pronounced as in another language.
-    return " ".join(re.sub(r"\([a-z-]{2,12}\)", "", " ".join(parts)).replace("-", " ").split())
+    ipa = re.sub(r"\([a-z-]{2,12}\)", "", " ".join(parts))
+    return " ".join((ipa.replace("-", " ") if language == ENGLISH else ipa).split())
 
 
-@cache
-def _load_espeak() -> Any:
-    import espeakng_loader
+class _Espeak:
+    """espeak-ng in its process, which starts at the first text and ends with this one. A fork starts its own."""
 
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    data = Path(espeakng_loader.get_data_path())
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
 
-    if len(str(data)) > _LONGEST_DATA_PATH:
-        scratch = tempfile.TemporaryDirectory(prefix="espeak-")
-        atexit.register(scratch.cleanup)
-        (short := Path(scratch.name) / "espeak-ng-data").symlink_to(data, target_is_directory=True)
-        data = short
+    def clauses(self, text: str, voice: str) -> list[str]:
+        """IPA of each clause.
 
-    if library.espeak_Initialize(_SYNCHRONOUS, 0, str(data).encode(), _DO_NOT_EXIT) <= 0:
-        raise RuntimeError(f"espeak-ng cannot be started with its data in {data}")
-    if library.espeak_SetVoiceByName(b"en-us") != 0:
-        raise RuntimeError(f"espeak-ng has no voice en-us in {data}")
-    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
-    return library
+        Raises:
+          UnsupportedText: it has no such voice.
+          WorkError: its process ends early twice.
+        """
+        # One text at a time: the library has one state for its process.
+        request = json.dumps({"voice": voice, "text": text}).encode() + b"\n"
+        with self._lock:
+            line = self._ask(request) or self._ask(request)
+        if not line:
+            raise WorkError(f"espeak-ng ended its process on {text[:100]!r}; reinstall espeakng-loader")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UnsupportedText(f"{answer['error']}; its languages are listed by `espeak-ng --voices`")
+        clauses: list[str] = answer["clauses"]
+        return clauses
+
+    def _ask(self, request: bytes) -> bytes:
+        """The answer; empty if the process has ended."""
+        # Another process' pipes are no use to a fork.
+        process = self._process
+        if process is None or self._owner != os.getpid() or process.poll() is not None:
+            process = self._start()
+        try:
+            process.stdin.write(request)  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            return bytes(process.stdout.readline())  # type: ignore[union-attr]
+        except BrokenPipeError:
+            return b""
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        import espeakng_loader
+
+        where = [espeakng_loader.get_library_path(), str(espeakng_loader.get_data_path())]
+        self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and file
+            [sys.executable, "-I", "-S", str(_CHILD), *where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        self._owner = os.getpid()
+        return self._process
+
+    def end(self) -> None:
+        """Ends the process, which reads no further text."""
+        with contextlib.suppress(OSError):
+            if self._process is not None and self._owner == os.getpid():
+                self._process.communicate()
+
+
+_espeak = _Espeak()
+os.register_at_fork(after_in_child=_espeak.__init__)  # type: ignore[misc]

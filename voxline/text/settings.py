@@ -16,6 +16,7 @@ FrontendKind = Literal[
     "as_is",
     "english",
     "english_phonemes",
+    "phonemes",
     "mandarin",
     "pinyin",
 ]
@@ -28,7 +29,11 @@ class FrontendSettings(Settings):
         "transcript",
         description="for ASR: transcript (lower case, no punctuation), english_transcript or mandarin_transcript "
         "(numbers, times, money and abbreviations spelled out too); for TTS: english (spelled out, with punctuation), "
-        "english_phonemes (IPA), mandarin (hanzi to pinyin), pinyin; or as_is",
+        "english_phonemes (IPA), phonemes (IPA of any language of espeak-ng, which reads the text as it is written), "
+        "mandarin (hanzi to pinyin), pinyin; or as_is",
+    )
+    language: str = pydantic.Field(
+        "en-us", pattern=r"^[a-z]{2,3}(-[a-z0-9-]{1,30})?$", description="phonemes: of espeak-ng, such as it or pt-br"
     )
     tags: list[str] = pydantic.Field(
         list(NOISES),
