@@ -172,10 +172,10 @@ test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, an
 	  $(HEAVY) $@ tests/operations/test_export.py tests/notify -k "lhotse or own_client"; \
 	else $(NOTHING_RAN) $@ "the peers cannot be installed in $(PEERS) here"; fi
 
-test-programs: $(READY) ## Let sherpa-onnx, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
+test-programs: $(READY) ## Let sherpa-onnx, Piper, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
 	@if $(MAKE) --no-print-directory $(PROGRAMS_READY) $(SERVED_READY); then \
 	  VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ tests/inference/test_sherpa_onnx.py tests/families/asr/test_sherpa_public.py \
-	    tests/feedback/test_label_studio.py tests/families/asr/test_serving_release.py; \
+	    tests/families/tts/test_vits.py tests/feedback/test_label_studio.py tests/families/asr/test_serving_release.py; \
 	else $(NOTHING_RAN) $@ "the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
 
 # Their requirements exclude ours and each other's, so they have their own environments.
@@ -316,7 +316,7 @@ test-xla: $(READY) ## Compile a whole training step of each network but FastSpee
 
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers make of weights, for tests/families/networks (then review the diff)
 	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py \
-	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py -k "pytorch or transformers"
+	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py tests/families/networks/test_vits.py -k "pytorch or transformers"
 
 test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test-all has a sample (10 minutes)
 	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults

@@ -41,6 +41,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "test-peers": {"the peers": r"lhotse_and_datasets", "the clients": r"own_client"},
     "test-programs": {
         "sherpa-onnx": r"test_sherpa_onnx_writes",
+        "Piper and sherpa-onnx": r"test_piper_and_sherpa_onnx_speak",
         "public networks by sherpa-onnx": r"test_networks_with_ctc_write_our_texts_there",
         "Label Studio": r"feedback/test_label_studio",
         "TensorFlow Serving's TensorFlow": r"test_the_pinned_release",

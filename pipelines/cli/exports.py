@@ -11,6 +11,7 @@ from voxline.errors import SettingsError
 from voxline.families.family import find_family
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import read_model_info
+from voxline.inference.synthesizer import MAKES_SAMPLES
 from voxline.pipelines.cli.public_models import judge_model
 from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.load import load_config
@@ -61,6 +62,11 @@ def export_in_form(
     # Its bytes are those that were published, or it is refused.
     folder = find_model(model)
     info = read_model_info(folder)
+    if info.kind in MAKES_SAMPLES:
+        raise SettingsError(
+            f"{model}: a {info.kind} has one form beside Piper's (--to piper); import the public voice again, with "
+            "--onnx"
+        )
     family = find_family(info.family)
     settings = _settings_of(info, changes)
     judged_by = load_config(config, pipeline=info.family) if config else None

@@ -374,7 +374,9 @@ def export_model(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="An exported model, or <registry>/<model>, with @7 or @candidate.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub or sherpa-onnx.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub, sherpa-onnx or piper.")
+    ] = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet."),
@@ -413,12 +415,15 @@ def export_model(
 
     --to sherpa-onnx: files that it loads as a model of Whisper or as one of Omnilingual ASR, and decodes greedily.
 
+    --to piper: a VITS that reads phonemes, as piper-tts and sherpa-onnx load it.
+
     \b
     Examples:
       voxline models export runs/demo/registry/asr@1 --onnx int8 --test runs/demo/store/convert/KEY/manifest.jsonl
       voxline models export runs/waveglow/registry/vocoder --denoiser 0.05 -o vocoder-0.05
       voxline models export runs/demo/registry/asr --to hub -o asr-hub
       voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
+      voxline models export registry/joe@candidate --to piper -o joe-piper
       sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
     """
     from voxline.inference.model_info import ATTENTION
@@ -439,7 +444,9 @@ def export_model(
     # A form of our own: what is not given stays as the model has it.
     if not to:
         if not changes:
-            raise SettingsError("give --to hub or sherpa-onnx, or the form to export: --onnx int8, --streaming, ...")
+            raise SettingsError(
+                "give --to hub, sherpa-onnx or piper, or the form to export: --onnx int8, --streaming, ..."
+            )
         if (output is None) == (not test):
             raise SettingsError("give --test, so that the gate decides and the registry gets the model, or -o FOLDER")
         from voxline.pipelines.cli.exports import export_in_form
@@ -449,13 +456,15 @@ def export_model(
         raise typer.Exit(0 if passed else 1)
 
     # A form for others: it has no settings of ours, and their programs judge it.
-    if to not in ("hub", "sherpa-onnx"):
-        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx")
+    if to not in ("hub", "sherpa-onnx", "piper"):
+        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx, piper")
     if changes or test or config or output is None:
         raise SettingsError(f"--to {to}: takes -o FOLDER alone; other options are for a form of our own, without --to")
     folder = find_model(model)
     if to == "hub":
         from voxline.families.asr.hub_export import export_to_hub as export
+    elif to == "piper":
+        from voxline.families.tts.vits.export import export_to_piper as export
     elif read_model_info(folder).kind == ATTENTION:
         from voxline.families.asr.sherpa_whisper import export_sherpa_whisper as export
     else:
@@ -468,7 +477,8 @@ def import_checkpoint(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="hf://owner/name@commit, a folder as the Hub has it, or the prefix of a checkpoint of DeepSpeech.",
+            help="hf://owner/name@commit, a folder as the Hub has it, a Piper voice's .onnx, or the prefix of a "
+            "checkpoint of DeepSpeech.",
         ),
     ],
     registry: Annotated[
@@ -485,6 +495,7 @@ def import_checkpoint(
     onnx: Annotated[
         str, typer.Option(help="ONNX graphs beside the SavedModel: none, float32 or int8, as train.export.onnx.")
     ] = "none",
+    speaker: Annotated[int, typer.Option(min=0, help="Of a voice of several, by its number.")] = 0,
     alphabet: Annotated[
         Path | None, typer.Option(parser=machine_path, metavar="FILE", help="DeepSpeech's data/alphabet.txt.")
     ] = None,
@@ -496,27 +507,32 @@ def import_checkpoint(
 ) -> None:
     """Put a public model into a registry as it is.
 
-    With --test the gate judges it, and it goes into production; without, it is a candidate that was not judged.
+    With --test the gate judges a recognizer, and it goes into production; without, it is a candidate that was not
+    judged, as a voice always is: Piper's, or one of VITS as the Hub has it.
     A checkpoint of Mozilla DeepSpeech 0.7 to 0.9 is converted to a file that train.start.model takes. Nothing is
     unpickled.
 
     \b
     Examples:
       voxline models import hf://nvidia/parakeet-ctc-0.6b@COMMIT --registry runs/demo/registry --name asr
+      voxline models import en_US-joe-medium.onnx --registry registry --name joe --onnx float32
       voxline models import best_dev-1466475 --alphabet alphabet.txt -o deepspeech.safetensors
     """
     from voxline.families.asr.published_weights import convert_checkpoint
+    from voxline.families.tts.vits.piper import is_piper_voice
     from voxline.pipelines.cli.public_models import import_public_model
     from voxline.registry.hub import is_hub_location
 
     _silence_tensorflow()
     # Options of the other kind would do nothing, so both refuse them.
-    if is_hub_location(model) or registry or name:
+    if is_hub_location(model) or is_piper_voice(model) or registry or name:
         if not registry or not name:
             raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
         if alphabet or output:
             raise SettingsError(f"{model}: --alphabet and -o are for checkpoints of DeepSpeech; leave them out")
-        lines, passed = import_public_model(model, registry, name, test=test, store=store, language=language, onnx=onnx)
+        lines, passed = import_public_model(
+            model, registry, name, test=test, store=store, language=language, onnx=onnx, speaker=speaker
+        )
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 

@@ -13,19 +13,21 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
+from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
+from voxline.families.tts.vits.piper import publishers_card
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, format_utc
 from voxline.registry.models_config import write_models_config
-from voxline.registry.parents import Ancestor, Parent
+from voxline.registry.parents import Parent
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.store.files import read_json, write_json, write_text
 from voxline.store.scratch import scratch_root
 
-FAMILY = "asr"
-"""The family whose models the Hub has for us."""
+HEARS = "how well it hears is not known: no test split was named"
+SPEAKS = "how well it speaks is not known: listen to it before you promote it"
 
 
 def import_public_model(
@@ -37,16 +39,18 @@ def import_public_model(
     store: str = "",
     language: str = "",
     onnx: str = "none",
+    speaker: int = 0,
 ) -> tuple[list[str], bool]:
     """Exports a public model, and publishes it: judged into production, or as a candidate that was not judged.
 
     Args:
-      location: `hf://owner/name@commit`, a folder as the Hub has it, or a file of published weights.
+      location: `hf://owner/name@commit`, a folder as the Hub has it, a file of published weights, or a Piper voice.
       name: in the registry; the model tunes and is served under it.
       test: manifest whose test split judges it; empty: it is not judged.
       store: keeps the evaluation; empty: nothing but the registry does.
       language: of a Whisper of several, such as "en".
       onnx: graphs beside the SavedModel, as `train.export.onnx` has it.
+      speaker: of a voice of several.
 
     Returns:
       Lines for a person, and whether the model is in the registry now.
@@ -56,7 +60,12 @@ def import_public_model(
       TransientError: the Hub cannot be reached.
       WorkError: it is damaged.
     """
-    family = find_family(FAMILY)
+    # Recognizers from here on; config.json says which it is.
+    if is_public_voice(location):
+        return _import_voice(location, registry, name, test=test, language=language, onnx=onnx, speaker=speaker), True
+    if speaker:
+        raise SettingsError(f"{location}: --speaker is for voices of several speakers; leave it out")
+    family = find_family("asr")
     models = Registry(registry, name)
     parent = family.public_parent(location)
     if parent is None:
@@ -72,12 +81,7 @@ def import_public_model(
                 "decoder with a tokenizer.json; tune it (train.start.model), or import another model"
             )
         if not test:
-            version = _publish_candidate(models, model, parent.ancestor)
-            write_models_config(registry)
-            lines = [
-                f"{name}: version {version} is {parent.label} as it is, a candidate; it was not judged",
-                f"voxline models promote {name} --registry {registry}   puts it into service",
-            ]
+            version, lines = _publish_candidate(models, model, parent, HEARS)
             return [*lines, *_how_to_tune(parent, form, name, version)], True
 
         verdict = judge_model(family, model, test, registry, store or f"{scratch}/store", name)
@@ -86,6 +90,25 @@ def import_public_model(
     return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, form, name, version) if version else [])], bool(
         version
     )
+
+
+def _import_voice(
+    location: str, registry: str, name: str, *, test: str, language: str, onnx: str, speaker: int
+) -> list[str]:
+    """As `import_public_model`, of a voice, which a person listens to before it is promoted."""
+    if test or language:
+        raise SettingsError(
+            f"{location}: {'--test' if test else '--language'} is for recognizers; a public voice becomes a candidate, "
+            "in the language that it speaks"
+        )
+    # A folder of its own until the version is whole.
+    parent = open_public_voice(location, speaker)
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        model = Path(scratch) / "model"
+        find_family("tts").export_published(parent, model, {}, name, onnx)
+        version, lines = _publish_candidate(Registry(registry, name), model, parent, SPEAKS)
+    listen = f"voxline synthesize TEXT --model {registry}/{name}/{version} --output out.wav   lets you hear it"
+    return [*lines, listen]
 
 
 def judge_model(
@@ -113,8 +136,13 @@ def judge_model(
     return verdict
 
 
-def _publish_candidate(models: Registry, model: Path, origin: Ancestor) -> int:
-    """Publishes a version that waits for a person, with a card that says that nobody judged it."""
+def _publish_candidate(models: Registry, model: Path, parent: Parent, unknown: str) -> tuple[int, list[str]]:
+    """Publishes a version that waits for a person, with a card that says that nobody judged it.
+
+    Returns:
+      Its number, and lines for a person.
+    """
+    origin = parent.ancestor
     info = read_model_info(model)
     digest = model_digest(model)
     at = format_utc(time.time())
@@ -124,8 +152,10 @@ def _publish_candidate(models: Registry, model: Path, origin: Ancestor) -> int:
         card = (
             f"# {models.model}, version {version}\n\n`{origin.name}` as it comes, {commit}; licence: "
             f"{origin.licence or 'not stated'}. Imported {at}.\n\n"
-            "It was not judged: no test split was named, so how well it hears is not known.\n"
+            f"It was not judged, so {unknown}.\n"
         )
+        if text := publishers_card(parent.load_folder()):
+            card += f"\n## The publisher's card\n\n{text}"
         write_text(folder / MODEL_CARD, card)
         provenance = {
             "model": models.model,
@@ -139,7 +169,11 @@ def _publish_candidate(models: Registry, model: Path, origin: Ancestor) -> int:
         }
         write_json(folder / PROVENANCE, provenance)
     print_status(f"import: version {version} of {models.model} is {note}")
-    return version
+    write_models_config(models.root)
+    return version, [
+        f"{models.model}: version {version} is {parent.label} as it is, a candidate; it was not judged",
+        f"voxline models promote {models.model} --registry {models.root}   puts it into service",
+    ]
 
 
 def _how_to_tune(parent: Parent, form: dict[str, Any], name: str, version: int) -> list[str]:

@@ -21,6 +21,8 @@ from voxline.families.tts.export import export_tts
 from voxline.families.tts.settings import SharpenSettings
 from voxline.families.tts.sharpening import build_sharpener
 from voxline.families.tts.train_module import NETWORKS, build_tts_model
+from voxline.families.tts.vits.export import export_published_vits
+from voxline.families.tts.vits.parents import open_public_voice
 from voxline.families.vocoder.networks.settings import HifiganSettings, VocosSettings, WaveGlowSettings
 from voxline.families.vocoder.settings import VocoderTrainSettings
 from voxline.families.vocoder.task import VocoderTask
@@ -109,6 +111,11 @@ def converter() -> Export:
     return write
 
 
+def public_voice(folder: Path) -> None:
+    """A VITS of the Hub, as it comes."""
+    export_published_vits(folder, open_public_voice(str(Path(__file__).parent / "networks" / "hub" / "vits")))
+
+
 SIZES_OF_VOCODERS: dict[str, dict[str, Any]] = {
     "vocos": {"channels": 8, "hidden": 12, "layers": 1},
     "hifigan": {
@@ -137,6 +144,7 @@ EXPORTS: dict[str, Export] = {
     "tacotron": voice("tacotron", LINEAR, model=SMALL_TACOTRON, griffin_lim={"iterations": 2, "power": 1.5}),
     "tacotron2": voice("tacotron2"),
     "fastspeech": voice("fastspeech", PROSODY, sharpened=True, model={"pitch": True}),
+    "vits": public_voice,
     **{kind: vocoder(kind=kind, **sizes) for kind, sizes in SIZES_OF_VOCODERS.items()},
     "intents": intents(sentence_words=4),
     "attgan": converter(),

@@ -46,17 +46,18 @@ TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 """Folders in train's output that are not needed to run the model."""
 
 _OPS = """
-Abs AddN AddV2 All Any ArgMax AssignVariableOp BatchMatMulV2 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BroadcastTo
-Cast Complex ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2dNative DisableCopyOnRead Einsum
-EnsureShape Equal Erf Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual IRFFT Identity
-IdentityN Imag IsFinite LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul
-MatrixInverse Max Maximum Mean Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
-PartitionedCall Placeholder Pow Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin Relu Reshape ResourceGather
-ReverseV2 Round Rsqrt Select SelectV2 Shape Sigmoid Sin Slice Softmax SpaceToBatchND Split SplitV Sqrt Square
-SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter
-StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessWhile StaticRegexFullMatch StopGradient StridedSlice
-StringJoin StringStrip Sub Sum Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
-TensorListStack Tile TopKV2 Transpose VarHandleOp While ZerosLike
+Abs AddN AddV2 All Any ArgMax AssignVariableOp BatchMatMulV2 BatchToSpaceND BiasAdd Bitcast BitwiseAnd
+BroadcastTo Cast Ceil Complex ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2dNative
+DisableCopyOnRead Einsum EnsureShape Equal Erf Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater
+GreaterEqual IRFFT Identity IdentityN Imag IsFinite LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd
+LogicalNot LogicalOr MatMul MatrixInverse Max Maximum Mean Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot
+OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin
+Relu Reshape ResourceGather ReverseV2 Round Rsqrt Select SelectV2 Shape Sigmoid Sin Slice Softmax Softplus
+SpaceToBatchND Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
+StatelessRandomGetKeyCounter StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessWhile
+StaticRegexFullMatch StopGradient StridedSlice StringJoin StringStrip Sub Sum Tanh TensorListFromTensor
+TensorListGetItem TensorListReserve TensorListSetItem TensorListStack Tile TopKV2 Transpose VarHandleOp While
+ZerosLike
 """
 ALLOWED_OPS = frozenset(_OPS.split())
 """The ops of the models that Voxline exports, which compute on tensors, strings and weights alone, and a few more such

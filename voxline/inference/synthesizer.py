@@ -53,6 +53,16 @@ ONNX_BATCH_SYMBOLS = 500
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
+SAMPLE_SIGNATURES = {
+    "synthesize": SignatureSpec(
+        ("symbols", "lengths", "rates", "scales"), ("waveforms", "samples", "frames", "durations", "hit_limit")
+    )
+}
+"""Of a voice that makes samples itself, without mels."""
+SAMPLE_GRAPH = SignatureSpec(("symbols", "rates", "scales"), SAMPLE_SIGNATURES["synthesize"].outputs)
+"""Its ONNX graph, of one text."""
+MAKES_SAMPLES = ("vits",)
+"""Kinds of such voices."""
 CUTS = 3
 """How often a sentence whose end is not reached is halved: what is left then is an eighth of it."""
 TTS_KEYS = ("frontend", "max_steps", "reduction")
@@ -141,6 +151,7 @@ class Synthesizer:
       text: encodes text as the model reads it.
       features: of its mels.
       sample_rate: of its waveforms, in Hz.
+      makes_samples: whether its network makes samples itself, as VITS does; its mels are then those of the waveform.
       seconds: spent in autoregressive synthesis so far, waveforms included, loading and warming up excluded.
       audio_seconds: synthesized so far.
 
@@ -173,7 +184,9 @@ class Synthesizer:
         self.sample_rate = self.info.sample_rate
         self.engine = choose_engine(self.folder, engine)
         most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.info.kind == "fastspeech" else batch_symbols
-        self.batch_size = batch_size
+        # A graph of samples has no batch.
+        self.makes_samples = self.info.kind in MAKES_SAMPLES
+        self.batch_size = 1 if self.makes_samples and self.engine == "onnx" else batch_size
         self.batch_symbols = min(batch_symbols, most)
 
         # A vocoder that ships with the voice, unless the caller named another.
@@ -187,6 +200,12 @@ class Synthesizer:
             )
         )
         self._iterations = iterations
+        # Its network ends where a vocoder would begin.
+        if self.makes_samples and (vocoder is not None or iterations is not None or not sampling.is_own):
+            raise SettingsError(
+                f"{self.folder}: a {self.info.kind} makes the samples itself; leave the vocoder, sigma, denoiser and "
+                "iterations out"
+            )
         self._refuse_idle_inputs(sampling)
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))
@@ -194,7 +213,10 @@ class Synthesizer:
         self._graph: OnnxGraph | None = None
         self._signatures: dict[str, Any] = {}
         if self.engine == "onnx":
-            self._graph = OnnxGraph(self.folder, MEL_SIGNATURES[SPEAK], "a voice", threads)
+            graph = SAMPLE_GRAPH if self.makes_samples else MEL_SIGNATURES[SPEAK]
+            self._graph = OnnxGraph(self.folder, graph, "a voice", threads)
+        elif self.makes_samples:
+            self._model, self._signatures = load_saved_model(self.folder, SAMPLE_SIGNATURES)
         else:
             specs = FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES
             self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
@@ -248,7 +270,8 @@ class Synthesizer:
     @property
     def about_limit(self) -> str:
         """The meaning of `hit_limit`, for messages."""
-        return f"the model did not stop within its {self.info.max_steps:,} decoder steps and was cut off"
+        steps = "frames" if self.makes_samples else "decoder steps"
+        return f"the model did not stop within its {self.info.max_steps:,} {steps} and was cut off"
 
     def about(self, speech: Speech) -> str:
         """Describes the fault of speech, for messages; empty if it has none."""
@@ -315,7 +338,7 @@ class Synthesizer:
     @property
     def has_mels_alone(self) -> bool:
         """Returns whether mels are made without a waveform; earlier models compute Griffin-Lim too."""
-        return self._graph is not None or SPEAK in self._signatures
+        return not self.makes_samples and (self._graph is not None or SPEAK in self._signatures)
 
     def mels(self, symbols: Sequence[str]) -> list["Array"]:
         """The mels of encoded texts alone, float32 [frames, mels] each, in order.
@@ -325,6 +348,8 @@ class Synthesizer:
         """
 
         def run(batch: list[int]) -> list["Array"]:
+            if self.makes_samples:
+                return [result.mels for result in self._synthesize([symbols[index] for index in batch])]
             outputs = self._decode(*self._labels([symbols[index] for index in batch]), with_audio=False)
             return [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
 
@@ -336,7 +361,12 @@ class Synthesizer:
         Args:
           symbols: the encoded texts.
           features: of the recordings, float32 [frames, bins] each.
+
+        Raises:
+          SettingsError: the voice makes samples itself, and predicts no frames.
         """
+        if self.makes_samples:
+            raise SettingsError(f"{self.folder}: a {self.info.kind} predicts no frames of a recording")
         return self._in_batches(
             symbols,
             lambda batch: self._teacher_forced([symbols[i] for i in batch], [features[i] for i in batch]),
@@ -367,6 +397,8 @@ class Synthesizer:
     ) -> list[SynthesisResult]:
         import numpy as np
 
+        if self.makes_samples:
+            return self._synthesize_samples(symbols, rates)
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
         outputs = self._decode(labels, lengths, with_audio=self.vocoder is None and rates is None)
@@ -389,6 +421,43 @@ class Synthesizer:
             # Without the tempo that SSML asks for.
             fault = self.pace.fault(text, decoded[row] * self.features.hop_length / self.sample_rate)
             results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row]), fault))
+        return results
+
+    def _synthesize_samples(
+        self, symbols: Sequence[str], rates: Sequence[Sequence[float]] | None
+    ) -> list[SynthesisResult]:
+        """`_synthesize` of a voice that makes samples itself; its mels are those of the waveform."""
+        import numpy as np
+
+        from voxline.audio.features import compute_features
+
+        # A rate for each symbol; padding has the usual one.
+        labels, lengths = self._labels(symbols)
+        of_symbols = np.ones(labels.shape, np.float32)
+        for row, values in zip(of_symbols, rates or (), strict=False):
+            row[: len(values)] = values
+        # Deviation of the frames' noise, factor of durations, deviation of the durations' noise.
+        own = self.info.model_settings
+        scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
+        inputs = {"symbols": labels, "rates": of_symbols, "scales": scales}
+        start = time.perf_counter()
+        outputs = self._graph(**inputs) if self._graph else self._call("synthesize", lengths=lengths, **inputs)
+        self.seconds += time.perf_counter() - start
+
+        # [samples] and, of frames and symbols, 1 where a frame belongs to a symbol
+        results = []
+        for row, text in enumerate(symbols):
+            waveform = outputs["waveforms"][row][: int(outputs["samples"][row])]
+            if not np.isfinite(waveform).all():
+                raise self._not_finite(text)
+            durations = outputs["durations"][row][: len(text)].astype(int)
+            alignment = np.repeat(np.eye(len(text), dtype=np.float32), durations, axis=0)[: int(outputs["frames"][row])]
+            mels = compute_features(waveform, self.features)
+            # Without the tempo that SSML asks for.
+            usual = float((durations * of_symbols[row][: len(text)]).sum()) * self.features.hop_length
+            fault = self.pace.fault(text, usual / self.sample_rate)
+            results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row]), fault))
+            self.audio_seconds += len(waveform) / self.sample_rate
         return results
 
     def _with_tempo(

@@ -231,7 +231,8 @@ def _time_voice(
     made_by = synthesizer.vocoder
     timing.model["engine"] = synthesizer.engine
     timing.model["arithmetic"] = "float32 decoder"
-    timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.info.name
+    if not synthesizer.makes_samples:
+        timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.info.name
     network = "encoder and decoder" if synthesizer.has_mels_alone else "encoder, decoder and Griffin-Lim"
 
     def run() -> float:
@@ -239,15 +240,20 @@ def _time_voice(
             # Symbols of the model need no frontend.
             symbols = [synthesizer.text.encode(text).symbols if timing_input.text else text for text in texts]
             items.append(sum(map(len, symbols)))
-        with timing.stage(network, "mel frames") as items:
-            mels = synthesizer.mels(symbols)
-            items.append(sum(map(len, mels)))
-        with timing.stage("vocoder", "samples") as items:
-            if made_by is not None:
-                waveforms = made_by.vocode(mels)
-            else:
-                waveforms = [features_to_waveform(frames, synthesizer.features, **lim) for frames in mels]
-            items.append(sum(map(len, waveforms)))
+        if synthesizer.makes_samples:
+            with timing.stage("network", "samples") as items:
+                waveforms = [result.waveform for result in synthesizer.synthesize_symbols(symbols)]
+                items.append(sum(map(len, waveforms)))
+        else:
+            with timing.stage(network, "mel frames") as items:
+                mels = synthesizer.mels(symbols)
+                items.append(sum(map(len, mels)))
+            with timing.stage("vocoder", "samples") as items:
+                if made_by is not None:
+                    waveforms = made_by.vocode(mels)
+                else:
+                    waveforms = [features_to_waveform(frames, synthesizer.features, **lim) for frames in mels]
+                items.append(sum(map(len, waveforms)))
         with timing.stage("storage", "samples") as items:
             # One file for each waveform, as synthesis writes them.
             for index, waveform in enumerate(waveforms):

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
     from voxline.data.dataset import Dataset
     from voxline.inference.synthesizer import Synthesizer
+    from voxline.registry.parents import Parent
     from voxline.training.task import TrainingTask
 
 DEFAULT_FRONTEND = "english"
 FRONTEND_ALPHABETS = {
     "english": "english_speech",
     "english_phonemes": "phonemes",
+    "phonemes": "ipa",
     "mandarin": "pinyin_speech",
     "pinyin": "pinyin_speech",
 }
@@ -97,6 +99,14 @@ class TtsFamily(Family):
         if config.train.sharpens and version == "production" and "/" not in name:
             needed.append(("train.sharpen.recognizer", name, "asr"))
         return needed
+
+    def export_published(
+        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+    ) -> bool:
+        from voxline.families.tts.vits.export import export_published_vits
+
+        export_published_vits(folder, parent, name, onnx)
+        return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         from voxline.components.demo_corpus.settings import RoundTripCorpusSettings, TtsCorpusSettings

@@ -1,0 +1,107 @@
+"""VITS against `transformers`: small models of random weights that the tests keep; and its ONNX graphs against it.
+
+`make oracles` writes them again: benchmarks/peers/vits_transformers.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+
+from tests.families.networks.pytorch_oracle import write_hub_models
+from voxline.families.tts.vits.hub import hub_letters, hub_settings, read_hub_weights
+from voxline.families.tts.vits.network import Vits, VitsOutput
+from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
+from voxline.registry.hub import open_hub_model
+from voxline.training.weight_names import weight_names
+
+HUB = Path(__file__).parent / "hub"
+TEXTS = ("a bad one", "be")
+SILENT = np.array([0.0, 1.0, 0.0], np.float32)
+MAX_FRAMES = 400
+
+Array = npt.NDArray[Any]
+
+
+def public_vits(name: str) -> tuple[Vits, list[str], dict[str, Array]]:
+    """The network with the weights of the model, its letters, and what `transformers` made of `TEXTS`."""
+    write_hub_models("vits_transformers.py")
+    model = open_hub_model(str(HUB / name), "train.start.model", weights=True)
+    settings = hub_settings(model)
+    letters, rows = hub_letters(model)
+    weights = read_hub_weights(model, settings, rows)
+    network = Vits(settings, symbols=len(letters))
+    names = weight_names(network)
+    assert set(names) == set(weights)
+    for weight_name, variable in zip(names, network.weights, strict=True):
+        variable.assign(weights[weight_name])
+    with np.load(HUB / name / "outputs.npz", allow_pickle=False) as outputs:
+        return network, letters, {key: outputs[key] for key in outputs.files}
+
+
+def symbols_of(letters: list[str]) -> tuple[Array, Array]:
+    counts = np.array([len(text) for text in TEXTS], np.int32)
+    symbols = np.zeros((len(TEXTS), counts.max()), np.int32)
+    for row, text in zip(symbols, TEXTS, strict=True):
+        row[: len(text)] = [letters.index(letter) for letter in text]
+    return symbols, counts
+
+
+@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers"])
+def test_texts_sound_as_transformers_lets_them_sound(name: str) -> None:
+    """Both texts in one batch, each as it is alone."""
+    network, letters, theirs = public_vits(name)
+    symbols, counts = symbols_of(letters)
+
+    output: VitsOutput = network.speak(symbols, counts, max_frames=MAX_FRAMES)
+
+    for row in range(len(TEXTS)):
+        log_durations = theirs[f"log_durations/{row}"]
+        waveform = theirs[f"waveform/{row}"]
+        own = output.waveforms[row].numpy()
+        np.testing.assert_allclose(output.log_durations[row].numpy()[: len(log_durations)], log_durations, atol=1e-4)
+        assert int(output.frames[row]) * network.settings.hop == len(waveform)
+        np.testing.assert_allclose(own[: len(waveform)], waveform, atol=1e-4)
+        assert not own[len(waveform) :].any()
+        assert output.durations[row].numpy().sum() == int(output.frames[row])
+
+
+@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers"])
+def test_onnx_graphs_compute_what_the_network_computes(name: str) -> None:
+    """Ours with noise and other rates, Piper's without noise, and ours where it is cut off."""
+    network, letters, _ = public_vits(name)
+    symbols, counts = symbols_of(letters)
+    rates = np.linspace(0.5, 2.0, symbols.size).reshape(symbols.shape).astype(np.float32)
+    scales = np.array([0.6, 1.5, 0.7], np.float32)
+    graph = _session(export_onnx_vits(network, MAX_FRAMES))
+    short = _session(export_onnx_vits(network, 3))
+    piper = _session(export_onnx_piper(network, {"comment": "piper"}))
+
+    for row, count in enumerate(counts):
+        text, rate = symbols[row : row + 1, :count], rates[row : row + 1, :count]
+        output = network.speak(text, counts[row : row + 1], max_frames=MAX_FRAMES, rates=rate, scales=scales)
+        values = graph.run(None, {"symbols": text, "rates": rate, "scales": scales})
+        names = [node.name for node in graph.get_outputs()]
+        ours = dict(zip(names, values, strict=True))
+        np.testing.assert_allclose(ours["waveforms"], output.waveforms, atol=1e-4)
+        np.testing.assert_array_equal(ours["durations"], output.durations)
+        assert ours["samples"] == output.waveforms.shape[1]
+        assert not ours["hit_limit"]
+        cut = dict(zip(names, short.run(None, {"symbols": text, "rates": rate, "scales": scales}), strict=True))
+        assert cut["hit_limit"]
+        assert cut["frames"] == 3
+
+        ids, rows = network._with_marks(text, counts[row : row + 1])
+        silent = network.speak(text, counts[row : row + 1], max_frames=MAX_FRAMES, scales=SILENT)
+        inputs = {"input": ids.numpy().astype(np.int64), "input_lengths": rows.numpy().astype(np.int64)}
+        (heard,) = piper.run(None, {**inputs, "scales": SILENT})
+        assert heard.shape[:3] == (1, 1, 1)
+        np.testing.assert_allclose(heard[0, 0], silent.waveforms, atol=1e-4)
+    assert piper.get_modelmeta().custom_metadata_map == {"comment": "piper"}
+
+
+def _session(graph: bytes) -> Any:
+    return onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])

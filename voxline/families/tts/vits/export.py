@@ -1,0 +1,209 @@
+"""An exported VITS: a SavedModel, its ONNX graph, and Piper's files of it.
+
+Signatures of the SavedModel:
+  synthesize        symbols int32 [batch, n], lengths int32 [batch], rates float32 [batch, n], scales float32 [3] as in
+                    `onnx` → waveforms float32 [batch, samples], samples, frames int32 [batch], durations float32
+                    [batch, n] in frames, hit_limit bool [batch]
+  serving_default   symbols and lengths alone
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.export import TEXT_SIGNATURE
+from voxline.families.tts.vits.network import Vits
+from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
+from voxline.families.tts.vits.piper import BEGIN, BLANK, END, ESPEAK
+from voxline.families.tts.vits.settings import VitsSettings
+from voxline.inference.model_info import AS_PUBLISHED, ModelInfo, StartInfo
+from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.saved_model import MODEL_JSON, exported_folder, read_model_info, require_family
+from voxline.inference.sherpa_onnx import TOKENS_FILE
+from voxline.provenance import git_revision, package_versions
+from voxline.registry.parents import Parent
+from voxline.store.files import new_folder
+from voxline.text.settings import FrontendSettings
+from voxline.training.export import PACKAGES, write_exported
+from voxline.training.layers import Tensor
+from voxline.training.warm_start import read_named_weights
+from voxline.training.weight_names import weight_names
+
+SAMPLE_SIGNATURE = (
+    *TEXT_SIGNATURE,
+    tf.TensorSpec([None, None], tf.float32, name="rates"),
+    tf.TensorSpec([3], tf.float32, name="scales"),
+)
+PIPER_FILE = "voice.onnx"
+PIPER_CONFIG = f"{PIPER_FILE}.json"
+
+
+class VitsGraph(tf.Module):  # type: ignore[misc]
+    """The network as a graph.
+
+    Args:
+      max_frames: after which speech is cut off.
+    """
+
+    def __init__(self, model: Vits, max_frames: int) -> None:
+        super().__init__()
+        self.weights = [variable.value for variable in model.weights]
+        settings = model.settings
+        self._scales = [settings.noise, settings.length, settings.duration_noise]
+
+        # A function of its own is built, saved and loaded once for both signatures, and holds no Keras objects.
+        @tf.function(input_signature=SAMPLE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+        def speak(symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor) -> dict[str, Tensor]:
+            output = model.speak(symbols, lengths, max_frames=max_frames, rates=rates, scales=scales)
+            return {
+                "waveforms": output.waveforms,
+                "samples": output.frames * settings.hop,
+                "frames": output.frames,
+                "durations": output.durations,
+                "hit_limit": output.hit_limit,
+            }
+
+        self._speak: Callable[..., dict[str, Tensor]] = lambda *inputs: speak(*inputs)
+
+    @tf.function(input_signature=SAMPLE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+    def synthesize(self, symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor) -> dict[str, Tensor]:
+        """Speaks, at a rate for each symbol and with other noise."""
+        return self._speak(symbols, lengths, rates, scales)
+
+    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+    def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """Speaks as the settings have it."""
+        rates = tf.ones_like(symbols, tf.float32)
+        return self._speak(symbols, lengths, rates, tf.constant(self._scales, tf.float32))
+
+
+def export_published_vits(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
+    """Writes a public voice as it comes.
+
+    Args:
+      parent: as `open_public_voice` opened it.
+      name: of the model.
+      onnx: the graph beside the SavedModel: none or float32.
+
+    Raises:
+      SettingsError: the graph is to be of integers.
+      WorkError: the weights are damaged, or of another network than the settings say.
+    """
+    if onnx not in ("none", "float32"):
+        raise SettingsError(f"--onnx is {onnx!r}: a VITS has a graph of float32, and none of integers")
+    if parent.read_weights is None:
+        raise WorkError(f"{parent.label}: not a public voice")
+
+    model = _network(parent.info, parent.read_weights(), parent.label)
+    values = {"name": name or parent.info.name, "start": {"model": parent.pinned}, "export": {"onnx": onnx}}
+    info = msgspec.structs.replace(
+        parent.info,
+        name=str(values["name"]),
+        settings={**parent.info.settings, **values},
+        weights=weight_names(model),
+        start=msgspec.convert(parent.describe(), StartInfo),
+        provenance=msgspec.structs.replace(
+            parent.info.provenance,
+            git_revision=git_revision() or "unknown",
+            versions=package_versions(PACKAGES),
+            trained={AS_PUBLISHED: True},
+        ),
+    )
+    files = {ONNX_FILE: export_onnx_vits(model, info.max_steps)} if onnx != "none" else {}
+    module = VitsGraph(model, info.max_steps)
+    write_exported(folder, module, {"synthesize": module.synthesize, "serving_default": module.speak}, info, files)
+
+
+def export_to_piper(model: Path | str, output: Path) -> list[Path]:
+    """Writes a voice as Piper and sherpa-onnx read it: the graph, Piper's JSON file, and sherpa-onnx' tokens.
+
+    Args:
+      model: an exported VITS that reads phonemes of espeak-ng.
+      output: a folder that does not exist yet, or is empty.
+
+    Raises:
+      SettingsError: the voice is of another network or reads letters; or the folder holds something.
+      WorkError: the model is damaged.
+    """
+    folder = exported_folder(model)
+    info = read_model_info(folder)
+    require_family(info, "tts", folder)
+    frontend = FrontendSettings.of(dict(info.frontend), f"{folder}/{MODEL_JSON}")
+    if info.kind != "vits" or frontend.kind != "phonemes":
+        what = f"is a {info.kind}" if info.kind != "vits" else f"reads the text frontend {frontend.kind}"
+        raise SettingsError(
+            f"{folder}: --to piper is for a VITS that reads phonemes of espeak-ng, and this voice {what}"
+        )
+
+    network = _network(info, read_named_weights(info, folder), str(folder))
+    config = _piper_config(info, network.settings, frontend.language)
+    metadata = {
+        "model_type": "vits",
+        "comment": "piper",
+        "language": frontend.language,
+        "voice": frontend.language,
+        "has_espeak": "1",
+        "n_speakers": "1",
+        "sample_rate": str(info.sample_rate),
+        "license": str(next((start["licence"] for start in _ancestors(info)), "")),
+    }
+    tokens = "".join(f"{symbol} {numbers[0]}\n" for symbol, numbers in config["phoneme_id_map"].items())
+    with new_folder(output, "--output") as unfinished:
+        (unfinished / PIPER_FILE).write_bytes(export_onnx_piper(network, metadata))
+        (unfinished / PIPER_CONFIG).write_text(
+            json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", newline="\n"
+        )
+        (unfinished / TOKENS_FILE).write_text(tokens, encoding="utf-8", newline="\n")
+    return [output / name for name in (PIPER_FILE, PIPER_CONFIG, TOKENS_FILE)]
+
+
+def _ancestors(info: ModelInfo) -> list[dict[str, Any]]:
+    return info.start.ancestors if info.start else []
+
+
+def _piper_config(info: ModelInfo, settings: VitsSettings, language: str) -> dict[str, Any]:
+    """The JSON file; the numbers of symbols are their rows in our embedding."""
+    symbols = list(info.alphabet)
+    ids = {symbol: [number] for number, symbol in enumerate([*symbols, BLANK, BEGIN, END])}
+    return {
+        "dataset": info.name,
+        "audio": {"sample_rate": info.sample_rate, "quality": "medium"},
+        "espeak": {"voice": language},
+        "language": {"code": language},
+        "inference": {
+            "noise_scale": settings.noise,
+            "length_scale": settings.length,
+            "noise_w": settings.duration_noise,
+        },
+        "phoneme_type": ESPEAK,
+        "phoneme_map": {},
+        "phoneme_id_map": ids,
+        "num_symbols": len(ids),
+        "num_speakers": 1,
+        "speaker_id_map": {},
+        "hop_length": settings.hop,
+        "piper_version": "1.0.0",
+    }
+
+
+def _network(info: ModelInfo, weights: dict[str, Any], label: str) -> Vits:
+    """The network of a model, with weights by name.
+
+    Raises:
+      WorkError: one is absent, or of another shape.
+    """
+    settings = VitsSettings.of(info.model_settings, source=label)
+    network = Vits(settings, symbols=len(info.alphabet))
+    for name, variable in zip(weight_names(network), network.weights, strict=True):
+        value = weights.get(name)
+        if value is None or value.shape != tuple(variable.shape):
+            has = "absent" if value is None else f"of the shape {value.shape}"
+            raise WorkError(f"{label}: the weight {name} is {has}, and its settings say {tuple(variable.shape)}")
+        variable.assign(np.asarray(value, np.float32))
+    return network

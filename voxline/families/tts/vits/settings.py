@@ -1,0 +1,75 @@
+"""Sizes of VITS (Kim et al. 2021). The defaults are the authors', with Piper's way to write a text as symbols."""
+
+import math
+from typing import ClassVar, Literal, Self
+
+import pydantic
+
+from voxline.training.upsampling_settings import Channels, Kernel, UpsamplingSettings, check_odd
+
+
+class VitsSettings(UpsamplingSettings):
+    """A voice that makes samples from symbols in one network.
+
+    >>> VitsSettings().hop
+    256
+    """
+
+    kind: Literal["vits"] = pydantic.Field("vits", description="the network")
+    between: bool = pydantic.Field(True, description="a blank symbol before, between and after the symbols of a text")
+    ends: bool = pydantic.Field(True, description="a symbol where a text begins, and one where it ends")
+
+    units: Channels = pydantic.Field(192, description="channels of the text encoder and of the flow's convolutions")
+    heads: int = pydantic.Field(2, ge=1, le=64, description="attention heads of the text encoder")
+    layers: int = pydantic.Field(6, ge=1, le=64, description="blocks of the text encoder")
+    feed_forward: Channels = pydantic.Field(768, description="channels between a block's two convolutions")
+    kernel: Kernel = pydantic.Field(3, description="kernel size of these convolutions, in symbols; odd")
+    window: int = pydantic.Field(4, ge=1, le=64, description="symbols on each side whose distance attention knows")
+
+    latent: Channels = pydantic.Field(192, description="values of a frame between text and waveform; even")
+    flows: int = pydantic.Field(4, ge=1, le=32, description="coupling layers between the text's frames and the voice's")
+    flow_layers: int = pydantic.Field(4, ge=1, le=32, description="convolutions of each coupling layer")
+    flow_kernel: Kernel = pydantic.Field(5, description="their kernel size, in frames; odd")
+
+    durations: Literal["stochastic", "fixed"] = pydantic.Field(
+        "stochastic",
+        description="durations drawn from a distribution that a flow learns, or one number for each symbol",
+    )
+    duration_channels: Channels = pydantic.Field(256, description="of a predictor of fixed durations")
+    duration_kernel: Kernel = pydantic.Field(3, description="kernel size of the predictor, in symbols; odd")
+    duration_flows: int = pydantic.Field(4, ge=1, le=32, description="spline flows of stochastic durations")
+    duration_layers: int = pydantic.Field(3, ge=1, le=16, description="convolutions of each, dilated more and more")
+    duration_bins: int = pydantic.Field(10, ge=2, le=256, description="pieces of a spline")
+
+    speakers: int = pydantic.Field(0, ge=0, le=100_000, description="voices of the speaker table; 0: one, and no table")
+    speaker_units: int = pydantic.Field(0, ge=0, le=8192, description="values of a speaker; 0: no table")
+    speaker: int = pydantic.Field(0, ge=0, description="whose voice an exported model has")
+
+    noise: float = pydantic.Field(0.667, ge=0, le=10, description="deviation of the frames' noise")
+    duration_noise: float = pydantic.Field(0.8, ge=0, le=10, description="deviation of the noise of durations")
+    length: float = pydantic.Field(1.0, gt=0, le=10, description="factor of all durations; 2 speaks half as fast")
+
+    BOUND: ClassVar[float] = 5.0
+    """Splines are between minus this and this; beyond, durations stay as they are."""
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return math.prod(self.upsample_rates)
+
+    @pydantic.field_validator("kernel", "flow_kernel", "duration_kernel")
+    @classmethod
+    def _centered(cls, kernel: int) -> int:
+        return check_odd(kernel)
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.units % self.heads:
+            raise ValueError(f"units is {self.units} and heads {self.heads}; a multiple of the heads is accepted")
+        if self.latent % 2:
+            raise ValueError(f"latent is {self.latent}; even numbers are accepted")
+        if bool(self.speakers) != bool(self.speaker_units):
+            raise ValueError("speakers and speaker_units go together; set both, or neither")
+        if self.speaker >= max(self.speakers, 1):
+            raise ValueError(f"speaker is {self.speaker}, and there are {max(self.speakers, 1)}, numbered from 0")
+        return self
