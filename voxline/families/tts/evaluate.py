@@ -68,8 +68,13 @@ class TtsEvaluateFamily(EvaluateFamily):
         return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
 
     def load(self, folder: Path, settings: TtsEvaluateSettings, engine: Engine) -> Synthesizer:
-        batch = {"batch_size": settings.batch_size, "batch_symbols": settings.batch_symbols}
-        return Synthesizer(folder, **batch, engine=engine, pace=settings.pace)
+        return Synthesizer(
+            folder,
+            batch_size=settings.batch_size,
+            batch_symbols=settings.batch_symbols,
+            engine=engine,
+            pace=settings.pace,
+        )
 
     def evaluator(self, job: EvaluationJob, model: Synthesizer) -> "TtsEvaluator":
         return TtsEvaluator(job, model)
