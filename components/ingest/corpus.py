@@ -125,6 +125,7 @@ class Corpus:
       listed_at: start of the listing, in ns since 1970.
       external_symlinks: targets of folders that are links out of the corpus, by path; they are never entered.
       searched: whether a file was looked for that is not in the listing as a table spells it.
+      compares_sizes: whether a table states the size of a recording.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class Corpus:
 
         self.external_symlinks: dict[str, str] = {}
         self.searched = False
+        self.compares_sizes = False
         self.listed_at = 0
         self._real_audio_roots = [os.path.realpath(root_) for root_ in self.audio_roots]
 
@@ -455,7 +457,8 @@ def _encoding(file: Path) -> str:
         return "utf-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if zeros := start.count(0):
+    # One zero byte alone is a damaged text.
+    if (zeros := start.count(0)) > 1:
         name = f"utf-{16 if zeros <= len(start) / 2 else 32}{'be' if start[0] == 0 else 'le'}"
         raise OSError(
             f"it has zero bytes, as {name.upper()} has; convert it, as in: iconv -f {name} -t utf-8 OLD > NEW"

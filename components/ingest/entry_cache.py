@@ -83,7 +83,9 @@ class EntryCache:
     def keep(self, table: StagingTable) -> None:
         """Writes the entries for the next run, after all of them were resolved."""
         # A recording that was looked for, through links or under another spelling, may be found elsewhere next time.
-        if not self._tables or self._corpus.searched or self._corpus.files.has_added:
+        # One whose size the tables state may have another.
+        corpus = self._corpus
+        if not self._tables or corpus.searched or corpus.compares_sizes or corpus.files.has_added:
             return
         with write_line_cache(self._file) as writer:
             batches = itertools.chain(
@@ -115,7 +117,7 @@ def _name_tables(corpus: Corpus) -> str:
         if kind != REGULAR:
             return ""
 
-        # New bytes in a recording change no entry: its probe says what is in it.
+        # New bytes in a recording change no entry that is kept: its probe says what is in it.
         digest.update(path + b"\0")
         if not path.lower().endswith(_AUDIO):
             if changed >= latest:

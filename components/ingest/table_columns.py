@@ -15,10 +15,16 @@ USUAL_COLUMNS = {
     "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
     "split": ("split", "subset"),
     "channel": ("channel", "channel_selector"),
-    "offset": ("offset", "start", "start_time"),
+    "offset": ("offset", "start", "start_time", "begin", "begin_time", "start_sec", "start_s"),
     "duration": ("duration", "dur"),
 }
 """The names under which corpora have the values of a manifest's line, the most usual first."""
+_ENDS = ("end", "end_time", "stop", "stop_time", "end_sec", "end_s")
+_TIME = re.compile(
+    r"(?:(?:segment|utt(?:erance)?|audio)[_ ]?)?(?:start|begin|onset|offset|from|end|stop|to|xmin|xmax)"
+    r"(?:[_ ]?(?:time|ms|msec|millis(?:econds)?|s|sec(?:onds)?|samples?|frames?))*",
+    re.IGNORECASE,
+)
 
 
 def map_columns(names: Iterable[str], column_names: ColumnNames) -> dict[str, str]:
@@ -50,7 +56,26 @@ def end_column(names: Iterable[str], columns: dict[str, str]) -> str:
     """
     if "offset" not in columns or "duration" in columns:
         return ""
-    return next((name for name in names if name.lower() in ("end", "end_time")), "")
+    return next((name for name in names if name.lower() in _ENDS), "")
+
+
+def describe_times(names: Iterable[str], columns: dict[str, str]) -> str:
+    """Names columns that look like times of an utterance in its recording, where none is used; empty without them.
+
+    >>> describe_times(["path", "text", "start_ms", "end_ms"], {})[:49]
+    'start_ms and end_ms are kept, and cut no recordin'
+    >>> describe_times(["path", "text", "start", "end"], {"offset": "start"})
+    ''
+    """
+    if "offset" in columns:
+        return ""
+    times = [name for name in names if _TIME.fullmatch(name)]
+    return (
+        f"{' and '.join(times)} are kept, and cut no recording: seconds are read from {USUAL_COLUMNS['offset'][0]} or "
+        f"{USUAL_COLUMNS['offset'][1]}, and from duration or end; corpus.columns.offset names another column"
+        if len(times) > 1
+        else ""
+    )
 
 
 SIDES = (("inbound", "outbound"), ("left", "right"), ("agent", "customer"), ("caller", "callee"), ("ch0", "ch1"))

@@ -196,3 +196,16 @@ def test_tables_in_folders_keep_the_order_of_the_corpus(tmp_path: Path, resolved
     speak(corpus / "wavs", 1, 5_000)
     assert ingest(corpus, tmp_path / "store", **ljspeech) == ingest(corpus, tmp_path / "other", **ljspeech)
     assert resolved == ["read"] * 2
+
+
+def test_a_recording_of_another_size_than_its_table_says_is_rejected(
+    recorded: Path, tmp_path: Path, resolved: list[str]
+) -> None:
+    sizes = {name: (recorded / f"{name}.wav").stat().st_size for name in (1, 2, 3)}
+    rows = [f"{name}.wav,{size},words" for name, size in sizes.items()]
+    write(recorded / "train.csv", "\n".join(["wav_filename,wav_filesize,transcript", *rows]) + "\n")
+    assert "truncated" not in ingest(recorded, tmp_path / "store", format="csv")["rejects.jsonl"]
+    speak(recorded, 2, 2_000)
+    assert "truncated" in ingest(recorded, tmp_path / "store", format="csv")["rejects.jsonl"]
+    speak(recorded, 2, 4_002)
+    assert "truncated" not in ingest(recorded, tmp_path / "store", format="csv")["rejects.jsonl"]

@@ -101,6 +101,10 @@ def test_fields_are_told_by_most_lines() -> None:
     assert tell_fields([["wavs/a.wav", "ann", "good day"], ["wavs/b.wav", "ann", "go on"]], "t") == Fields(
         3, text=2, speaker=1
     )
+    # Speakers that are numbers; and numbers that are read out, in one way or the other.
+    piper = [["a", str(place % 2), text] for place, text in enumerate(TEXTS)]
+    assert tell_fields(piper, "t") == Fields(3, text=2, speaker=1)
+    assert tell_fields([["a", "0", "zero"], ["b", "0", "oh"], ["c", "1", "one"], ["d", "1", "one"]], "t") == LJSPEECH
 
 
 def test_common_voice_rejects_a_row_that_a_tab_or_a_line_feed_has_shifted(
@@ -164,6 +168,30 @@ def test_parts_of_recordings_are_meant_to_end_before_them(corpus: Path, record: 
     record("talk.wav", seconds=3.0)
     write_table(corpus, ["path,start,end,sentence", "talk.wav,0,1,good day", "talk.wav,1.5,2,go on"], "t.csv")
     assert "shorter_than_recording" not in ingest("csv").work.counts
+
+
+def test_times_have_several_names_and_others_are_said(
+    corpus: Path, record: Record, ingest: Ingest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("talk.wav", seconds=3.0)
+    write_table(corpus, ["path,begin,stop,sentence", "talk.wav,0.5,1,good day"], "t.csv")
+    [utterance] = ingest("csv").utterances.values()
+    assert (utterance.offset, utterance.duration) == (0.5, 0.5)
+
+    # A row without a duration ends where it says.
+    write_table(corpus, ["path,start,duration,end,sentence", "talk.wav,0.5,,2,good day", "talk.wav,1,1,9,on"], "t.csv")
+    assert [utterance.duration for utterance in ingest("csv").utterances.values()] == [1.5, 1.0]
+
+    write_table(corpus, ["path,start_ms,end_ms,sentence", "talk.wav,500,1000,good day"], "t.csv")
+    [utterance] = ingest("csv").utterances.values()
+    assert utterance.extra["start_ms"] == "500"
+    assert "t.csv: start_ms and end_ms are kept, and cut no recording" in capsys.readouterr().out
+
+
+def test_a_zero_byte_in_a_table_is_no_other_encoding(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write_table(corpus, ["path,sentence", "a.wav,good\0 day"], "t.csv")
+    assert ingest("csv").utterances["a.wav"].text == "good\0 day"
 
 
 def test_a_duration_beside_a_whole_recording_of_the_hub_is_kept_only(

@@ -15,7 +15,13 @@ from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
-from voxline.components.ingest.table_columns import USUAL_COLUMNS, describe_sides, end_column, map_columns
+from voxline.components.ingest.table_columns import (
+    USUAL_COLUMNS,
+    describe_sides,
+    describe_times,
+    end_column,
+    map_columns,
+)
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -129,6 +135,8 @@ def table_entries(
     if repeated := {name for name in columns.values() if header.count(name) > 1}:
         names = ", ".join(sorted(repeated))
         raise WorkError(f"{corpus.root / path}: its header has {names} more than once; give each column its own name")
+    if times := describe_times(header, columns):
+        print_status(f"{path}: {times}")
     read = _row_entries(rows, header, columns, corpus, path, split)
     return map(whole_recording, read) if is_whole and "offset" not in columns else read
 
@@ -179,14 +187,15 @@ def _entry(
         return Reject(audio, Reason.BAD_ENTRY, detail)
 
     # Seconds, as offset and duration or as start and end. Rounding keeps 3.2 - 0.5 from being 2.7000000000000002.
+    timed_by = {key: name for key, name in columns.items() if key != "duration" or fields[key]}
     try:
         offset, duration = (float(fields.get(key) or "0") for key in ("offset", "duration"))
-        if (end := end_column(header, columns)) and (until := values[end].strip()):
+        if (end := end_column(header, timed_by)) and (until := values[end].strip()):
             duration = round(float(until) - offset, 6)
             if duration <= 0:
                 raise ValueError
     except ValueError:
-        timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, columns)]
+        timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, timed_by)]
         times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
 

@@ -124,6 +124,13 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
 
     seconds = [row[1] for row in rows]
     thirds = [row[2] for row in rows]
+
+    # Piper's speakers may be numbers. Those that are read out have as many readings, or a few more.
+    numbered = _most(rows, 1, _NUMBER.fullmatch) and not _most(rows, 2, _NUMBER.fullmatch)
+    if numbered and _are_names(seconds) and len(set(thirds)) >= 2 * len(set(seconds)):
+        print_status(f"{table}: the fields are a path, a speaker and a text, as Piper writes them")
+        return Fields(count=3, text=2, speaker=1)
+
     # A reading in other letters, such as pinyin or kana, cannot be compared.
     alike = [_are_alike(*pair) for pair in zip(seconds, thirds, strict=True) if _scripts(pair[0]) == _scripts(pair[1])]
     if not any(thirds) or (alike and sum(alike) >= ALIKE * len(alike)):
