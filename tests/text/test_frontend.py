@@ -89,6 +89,25 @@ def test_lines_are_read_as_people_read_them(written_and_spoken: tuple[str, str])
     assert normalize_spoken(spoken, "english_transcript") == spoken
 
 
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("10⁻⁶ m of film", "ten to the power of minus six meters of film"),
+        ("about 10⁶ cells", "about ten to the power of six cells"),
+        ("2¹⁰ and 3²", "two to the power of ten and three squared"),
+        ("US$1.5bn in debt", "one point five billion u s dollars in debt"),
+        ("A$5k-10k a year", "five to ten thousand australian dollars a year"),
+        (
+            "Mr.Smith and Dr.Jones, etc.and so on, e.g.this",
+            "mister smith and doctor jones et cetera and so on for example this",
+        ),
+        ("$5's worth, and -$55'qq", "five dollars worth and minus fifty five dollars qq"),
+    ],
+)
+def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
+    assert normalize_spoken(written, "english_transcript") == spoken
+
+
 def written_convention() -> list[tuple[str, str, str]]:
     """The tables of the page: language, written, spoken."""
     rows, language = [], ""

@@ -89,6 +89,8 @@ def test_any_text_is_normalized_once(text: str) -> None:
         ("the sound (wind) of the sea", "the sound wind of the sea"),
         ("+noise+ close *cough* the #hum# door, *really*", "close the door *really*"),
         ("<v Anna>close</v> <i>the</i><br/>door <00:01:02.000>again", "close the door again"),
+        ("[00:12] close the door [1:02:03.5]", "close the door"),
+        ("（笑）close (笑声) the【背景音乐】door [Geräusch]", "close the door"),
         ("CLOSE <COMMA> THE DOOR <PERIOD>", "close the door"),
         ("close [laughter-the] door (( again ))", "close the door again"),
         ("press the button (click) and hold", "press the button click and hold"),

@@ -67,6 +67,7 @@ _BOOKS = (
     "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
 )
 """Books whose verses are named by two numbers: John 3:5."""
+_DOLLAR_SIGN = rf"(?:\b(?:{'|'.join(_DOLLARS)}))?{_SIGN}"
 _SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
@@ -138,9 +139,12 @@ def _apply_rules(text: str, whole: bool) -> str:
     # Rules see capitals and digits; lower case comes after them.
     # Marks that folding takes for quotes and brackets.
     words = fold_to_ascii(_AREA_CODE.sub(r"\1-", _spell_out_feet(text)))
+    own = set(_WITH_APOSTROPHE.findall(words.lower()))
     for rule in _RULES:
         words = rule(words)
+    # An apostrophe behind a number, or its sign, joins what is no word: $5's, 5%'s.
     words = words.lower()
+    words = _WITH_APOSTROPHE.sub(lambda word: word[0] if word[0] in own else _apart(word[0]), words)
     if unknown := _UNKNOWN.findall(words):
         raise unsupported_characters(unknown, text, ACCEPTED_CHARACTERS)
     return _tidy(words, text, whole)
@@ -153,6 +157,7 @@ def fold_to_ascii(text: str) -> str:
     'Cafe Lodz, naive...'
     """
     text = unicodedata.normalize("NFC", text).translate(_TABLE)
+    text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\N{MINUS SIGN}", "-"), text)
 
     # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature. A fraction is a word of its own:
     # 3⅞ is no thirty-seven eighths.
@@ -160,6 +165,14 @@ def fold_to_ascii(text: str) -> str:
     # The table again: a decomposed letter may be one that it has.
     text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
     return " ".join(_DASHES.sub(", ", text).split())
+
+
+def _apart(word: str) -> str:
+    """A word with an apostrophe that the text does not have, such as dollars's, which is not spoken, or dollars'qq."""
+    stem, _, ending = word.partition("'")
+    if ending == "s":
+        return stem if stem.endswith("s") else word
+    return word if stem == "o" else word.replace("'", " ")
 
 
 def _decompose(character: str) -> str:
@@ -190,6 +203,9 @@ def _strongest(marks: str) -> str:
     return next(mark for mark in "?!.;:," if mark in marks)
 
 
+_WITH_APOSTROPHE = re.compile(r"[a-z]+(?:'[a-z]+)+")
+_POWER = re.compile("(?<=[0-9])(?:⁻[⁰¹²³⁴-⁹]{1,3}|[⁰¹⁴-⁹][⁰¹²³⁴-⁹]{0,2}|[²³][⁰¹²³⁴-⁹]{1,2})")
+"""10⁻³, 10⁶; ² and ³ alone have words of their own."""
 _AREA_CODE = re.compile(r"(?<![\w(])\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")
 _FEET_AND_INCHES = re.compile(r"(?<![\w.,'])([1-9])['′’]\s?([0-9]{1,2})(?:[\"″”]|'')(?!\w)")
 _FEET = re.compile(r"(?<![\w.,'])([0-9]{1,3})['′](?=\s(?:tall|high|long|wide|deep|by|x)\b)")
@@ -416,7 +432,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\bv\.?(?=[0-9]+\.[0-9])", "version "),
     _sub(r"(?<![\w.])(?!0x)([0-9]+(?:\.[0-9]+)?(?:\s(?:inch(?:es)?|foot|feet))?)\s?x\s?(?=[0-9])", r"\1 by "),
     _sub(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)e([+-]?)([0-9]{1,3})(?![\w.])", r"\1 times 10^\g<2>\3"),
-    _sub(r"(?<=[\w)])\^(?=-?[0-9A-Za-z])", " to the power of "),
+    _sub(r"(?<=[\w)])\^-(?=[0-9])", " to the power of minus "),
+    _sub(r"(?<=[\w)])\^(?=[0-9A-Za-z])", " to the power of "),
     _sub(r"\b(and/or|he/she|she/he|yes/no|his/her|him/her)\b", lambda m: m[0].replace("/", " "), re.IGNORECASE),
     _sub(r"\b([CFJ])#", r"\1 sharp"),
     expand_abbreviations,
@@ -468,10 +485,10 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"(?<![\w.])-(?={_SIGN}\s?[0-9])", "minus "),
     _sub(rf"(?:(?<=[0-9])|(?<=[0-9][mkbMKB])|(?<=[0-9]bn))\s?[-–](?={_SIGN}\s?[0-9])", " to "),
     _sub(rf"(?<![\w.,])({_NUMBER})\s?({'|'.join(_DOLLARS)})\$(?![\w])", r"\2$\1"),
-    _sub(rf"({_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
-    _sub(rf"({_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?![\w-]))", r"\2 to \1"),
-    _sub(rf"\b({'|'.join(_DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
+    _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
+    _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?![\w-]))", r"\2 to \1"),
     _sub(rf"({_SIGN}\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
+    _sub(rf"\b({'|'.join(_DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
     _sub(
         # "a $5 bill", "a $20-a-month plan": one dollar.
         rf"(\b[Aa]n?\s)({_SIGN})([0-9]+(?:,[0-9]{{3}})*)(?![.,]?[0-9]){_SCALE}(?=-[a-z]|\s[a-z])(?!\s(?:{_NO_NOUN})\b)",

@@ -45,7 +45,7 @@ BEFORE_NUMBERS = frozenset({"n°", "ch", "sec", "art", "nr", "ca", *_MONTHS, *ma
 
 _ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
 _STREET_RULE = re.compile(r"(?<=[a-z0-9] )(?<!of )(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])")
-_TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b\.?\s(?=[A-Z])")
+_TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
 _NUMBER_RULE = re.compile(rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
 _LATIN_RULE = re.compile(rf"\b(?:{'|'.join(map(re.escape, _LATIN))})", re.IGNORECASE)
@@ -67,20 +67,20 @@ def expand_abbreviations(text: str) -> str:
     'doctor Bell of 5 Elm street saw mister King, number 7, in saint Paul'
     """
     # From the certain to the ambiguous: "St." is a street behind a name, and a saint before one.
-    text = _LATIN_RULE.sub(lambda match: _LATIN[match[0].lower()], text)
+    text = _LATIN_RULE.sub(lambda match: put_apart(match, _LATIN[match[0].lower()]), text)
     text = _WITH_RULE.sub(lambda match: "without" if match[0].lower() == "w/o" else "with ", text)
-    text = _DAY_RULE.sub(lambda match: _DAYS[match[1]] + "," * match[0].endswith(","), text)
+    text = _DAY_RULE.sub(lambda match: put_apart(match, _DAYS[match[1]] + "," * match[0].endswith(",")), text)
     text = _DIRECTION_RULE.sub(lambda match: _DIRECTIONS[match[1]] + " ", text)
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
-    text = _STREET_RULE.sub(lambda match: _STREETS[match[1]], text)
+    text = _STREET_RULE.sub(lambda match: put_apart(match, _STREETS[match[1]]), text)
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
     # The dot of an abbreviation at the end of a sentence also ends the sentence.
-    return _END_RULE.sub(lambda match: _ENDS[match[1]] + (". " if match[2] else ""), text)
+    return _END_RULE.sub(lambda match: put_apart(match, _ENDS[match[1]] + (". " if match[2] else "")), text)
 
 
 def _always(match: re.Match[str]) -> str:
-    return _ALWAYS[match[1].lower()]
+    return put_apart(match, _ALWAYS[match[1].lower()])
 
 
 def _cased(word: str) -> str:
@@ -193,7 +193,7 @@ def expand_per(text: str) -> str:
     >>> expand_per("$5/hour, £3.50/kg, 10 mg/L, and/or")
     '$5 per hour, £3.50 per kilogram, 10 mg per liter, and/or'
     """
-    return _PER_RULE.sub(_per, text)
+    return _PER_RULE.sub(lambda match: put_apart(match, _per(match)), text)
 
 
 def _per(match: re.Match[str]) -> str:

@@ -23,11 +23,20 @@ _MORE_NOISES = frozenset((
     "humming", "crying", "gasp", "gasps", "yawn", "snort", "whistling", "ringing", "phone ringing", "bell", "clapping",
     "cheering", "chuckle", "chuckles", "giggle", "giggles", "groan", "groans", "sniffs", "sneezes", "mouth noise",
     "mic noise", "wind", "footsteps", "typing", "music playing", "no speech", "blank audio",
+    "噪音", "噪声", "杂音", "背景音", "背景噪音", "背景音乐", "音乐", "笑", "笑声", "大笑", "咳嗽", "咳嗽声", "掌声",
+    "静音", "沉默", "呼吸声", "叹气", "哭声", "喷嚏", "铃声",
+    "音楽", "雑音", "ノイズ", "笑い", "笑い声", "拍手", "咳", "無音", "沈黙",
+    "geräusch", "rauschen", "musik", "lachen", "lacht", "gelächter", "husten", "hustet", "räuspern",
+    "bruit", "musique", "rire", "rires", "toux", "applaudissements", "ruido", "música", "risa", "risas", "tos",
+    "aplausos", "шум", "музыка", "смех", "кашель", "аплодисменты",
 ))  # fmt: skip
 """Sounds that are rarer, or that other recognizers write; removed with `NOISES`, not with a list of one's own."""
 _ALSO_WORDS = (
     "static", "music", "silence", "pause", "beep", "tone", "click", "laugh", "breath", "smack", "hum", "humming",
     "crying", "whistling", "ringing", "bell", "clapping", "cheering", "wind", "footsteps", "typing", "no speech",
+    "音乐", "铃声", "沉默", "掌声", "音楽", "沈黙",
+    "musik", "lachen", "rauschen", "musique", "bruit", "rire", "rires", "ruido",
+    "música", "risa", "risas", "шум", "музыка", "смех", "кашель",
 )  # fmt: skip
 """Of these, those that are words of a sentence too: "press the button (click) and wait"."""
 _NOT_UNDERSTOOD = (
@@ -43,9 +52,11 @@ _TAG = re.compile(
     r"|\+[^+]{1,40}\+|\*[^*]{1,40}\*|#[^#]{1,40}#|%[^%]{1,40}%"
 )
 _MARKUP = re.compile(
-    r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>", re.IGNORECASE
+    r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>"
+    r"|()\[[0-9]{1,2}(?::[0-9]{2}){1,2}(?:[.,][0-9]{1,3})?\]",
+    re.IGNORECASE,
 )
-"""Of subtitles and pages; what is in its group stands between words."""
+"""Of subtitles and pages, and times; what is in a group stands between words."""
 _NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
 """Punctuation as GigaSpeech writes it."""
 _UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
@@ -141,7 +152,7 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     """
     if not any(bracket in text for bracket in "[<({（【+*#%"):
         return text
-    text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: " " if tag[1] else "", text))
+    text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: "" if tag[1] is None and tag[2] is None else " ", text))
     is_usual = tuple(tags) == NOISES
 
     text = _SPOKEN_LAUGHING.sub(r"\1", text)
