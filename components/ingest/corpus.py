@@ -71,6 +71,10 @@ def whole_recording(entry: "CorpusEntry | Reject") -> "CorpusEntry | Reject":
     return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
 
 
+OLD_ENCODINGS = ("windows-1252", "windows-1250", "windows-1251", "gb18030", "shift_jis", "euc_kr")
+"""Of tables that spreadsheets and older corpora have, as Python and iconv name them."""
+_READ_BEFORE = 40
+_READ_AFTER = 60
 _NUMBER = re.compile(r"[-+]?\d+([.,:]\d+)*%?")
 _BRACKETS = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
@@ -351,10 +355,11 @@ class Corpus:
         except SizeLimitError as error:
             raise WorkError(str(error)) from None
         except UnicodeDecodeError as error:
+            position = _first_invalid_byte(file, error)
             raise WorkError(
-                f"{self.root / path}: not UTF-8 (byte {_first_invalid_byte(file, error)}); convert it from its own "
-                "encoding, such as windows-1252, as in: iconv -f windows-1252 -t utf-8 OLD > NEW (or copy it again, if "
-                "the copy was cut short)"
+                f"{self.root / path}: not UTF-8 (byte {position}); convert it from the encoding that reads right here: "
+                f"{_readings(file, position)}, as in: iconv -f ENCODING -t utf-8 OLD > NEW (or copy it again, if the "
+                "copy was cut short)"
             ) from None
         except (EOFError, zlib.error) as error:
             raise WorkError(f"{self.root / path}: damaged ({error}); copy or download it again") from None
@@ -474,6 +479,27 @@ def _first_invalid_byte(file: Path, error: UnicodeDecodeError) -> int:
     except UnicodeDecodeError as whole:
         return whole.start
     return error.start  # the file has changed meanwhile
+
+
+def _readings(file: Path, position: int) -> str:
+    """The words at a byte as old encodings read them: only a person can tell which of them are words."""
+    if file.suffix.lower() == ".gz":
+        return ", ".join(OLD_ENCODINGS)
+    with open(file, "rb") as data:
+        data.seek(max(0, position - _READ_BEFORE))
+        context = data.read(_READ_BEFORE + _READ_AFTER)
+    before, after = context[: min(position, _READ_BEFORE)], context[min(position, _READ_BEFORE) :]
+    # From the separator or space before to the end of the line: a cut may fall within a character.
+    begin = re.search(rb"[^\s|,;]*$", before)
+    words = (begin[0] if begin else b"") + after.split(b"\n")[0]
+    readings = []
+    for encoding in OLD_ENCODINGS:
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(words)  # a character that is cut at the end waits
+        except UnicodeDecodeError:
+            continue
+        readings.append(f"{encoding} {text[:20].partition(' ')[0]!r}")
+    return ", ".join(readings) or ", ".join(OLD_ENCODINGS)
 
 
 def escape_surrogates(text: str) -> str:

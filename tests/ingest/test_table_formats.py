@@ -1,5 +1,6 @@
 """DeepSpeech's CSV and Kaldi's tables, and what holds of every format."""
 
+import re
 import sys
 import tarfile
 import unicodedata
@@ -123,6 +124,20 @@ def test_bad_segments_of_kaldi_are_rejects(corpus: Path, record: Record, ingest:
     out = ingest("kaldi")
     assert out.ids == ["a"]
     assert out.rejects == {**dict.fromkeys("bcdgh", "bad_entry"), "e": "missing_file", "f": "truncated"}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [("Привет, как дела?", "windows-1251"), ("今天天气很好", "gb18030"), ("schöne Grüße", "windows-1252")],
+)
+def test_the_encodings_of_a_table_are_shown_by_what_they_read(
+    corpus: Path, ingest: Ingest, text: str, encoding: str
+) -> None:
+    (corpus / "train.tsv").write_bytes(f"path\ttext\na.wav\t{text}\n".encode(encoding))
+    with pytest.raises(WorkError, match="not UTF-8") as told:
+        ingest("csv")
+    assert f"{encoding} {text.split(maxsplit=1)[0]!r}" in str(told.value)
+    assert "utf-8" not in re.findall(r"(\S+) '", str(told.value))
 
 
 @pytest.mark.parametrize("format", BUILT_IN)
