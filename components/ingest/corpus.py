@@ -129,7 +129,7 @@ class Corpus:
       listed_at: start of the listing, in ns since 1970.
       external_symlinks: targets of folders that are links out of the corpus, by path; they are never entered.
       searched: whether a file was looked for that is not in the listing as a table spells it.
-      compares_sizes: whether a table states the size of a recording.
+      reads_recordings: whether an entry depends on a recording itself, as on a size that a table states.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Corpus:
 
         self.external_symlinks: dict[str, str] = {}
         self.searched = False
-        self.compares_sizes = False
+        self.reads_recordings = False
         self.listed_at = 0
         self._real_audio_roots = [os.path.realpath(root_) for root_ in self.audio_roots]
 
@@ -266,6 +266,18 @@ class Corpus:
         if file is None or file.kind != REGULAR:  # rarely
             located, file = self._search(path, relative_to)
         return located, file
+
+    def count_channels(self, path: str, relative_to: str = "") -> int:
+        """The channels of a recording that the corpus names; 0 for one that cannot be opened, and is rejected later."""
+        import soundfile
+
+        self.reads_recordings = True
+        try:
+            located, _ = self.locate(path, relative_to)
+            channels: int = soundfile.info(self.root / located).channels
+        except (UnusableEntryError, OSError, soundfile.SoundFileError):
+            return 0
+        return channels
 
     def default_id(self, path: str) -> str:
         """The id of a recording that the corpus gives none: its path relative to the root.

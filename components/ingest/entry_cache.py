@@ -85,7 +85,7 @@ class EntryCache:
         # A recording that was looked for, through links or under another spelling, may be found elsewhere next time.
         # One whose size the tables state may have another.
         corpus = self._corpus
-        if not self._tables or corpus.searched or corpus.compares_sizes or corpus.files.has_added:
+        if not self._tables or corpus.searched or corpus.reads_recordings or corpus.files.has_added:
             return
         with write_line_cache(self._file) as writer:
             batches = itertools.chain(

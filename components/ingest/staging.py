@@ -323,7 +323,7 @@ def resolve_entries(
 def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
     # Checked in the order in which a person would look: the file, the times, the text, the encoding.
     path, file = corpus.locate(entry.audio, entry.relative_to)
-    corpus.compares_sizes |= entry.size is not None
+    corpus.reads_recordings |= entry.size is not None
     if entry.size is not None and entry.size != file.size:
         raise UnusableEntryError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
 

@@ -289,6 +289,21 @@ def test_the_channels_of_a_kaldi_folder(named_by: str, corpus: Path, ingest: Ing
         assert list(ingest("kaldi").rejects) == ["uB"]
 
 
+def test_a_side_of_a_kaldi_file_that_one_recording_names(corpus: Path, record: Record, ingest: Ingest) -> None:
+    write_call(corpus / "call.wav")
+    record("cut.wav")
+    (corpus / "wav.scp").write_text("uB call.wav\nuC cut.wav\nuD absent.wav\n")
+    (corpus / "text").write_text("uB go\nuC stop\nuD stay\n")
+    (corpus / "reco2file_and_channel").write_text("uB call B\nuC talk B\nuD talk A\n")
+    out = ingest("kaldi")
+    assert {id: utterance.extra.get("channel") for id, utterance in out.utterances.items()} == {"uB": 1, "uC": None}
+    assert out.rejects == {"uD": "missing_file"}
+
+    # The recording decides, so the entries of the last run are not taken.
+    record("call.wav")
+    assert ingest("kaldi").utterances["uB"].extra.get("channel") is None
+
+
 def test_a_channel_that_is_not_there_is_a_reject(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:
     record("mono.wav")
     write_table(corpus, ["path,channel,sentence", "mono.wav,1,hello"], "calls.csv")

@@ -3,9 +3,9 @@
 
 https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
 is the split (`data/train`, `data/test`). Absolute paths, as most recipes write them, are accepted below the root and
-below `corpus.audio_roots`. A channel is the fifth field of `segments`, counted from 0; or, where two recordings of
-`wav.scp` are one file, their side in `reco2file_and_channel` (A or B). Shell commands in `wav.scp` (`sph2pipe a.sph |`)
-are never run: their utterances are rejected.
+below `corpus.audio_roots`. A channel is the fifth field of `segments`, counted from 0; or the side of a recording in
+`reco2file_and_channel` (A or B), unless a recipe has cut the sides apart into files of one channel. Shell commands in
+`wav.scp` (`sph2pipe a.sph |`) are never run: their utterances are rejected.
 """
 
 import dataclasses
@@ -93,7 +93,10 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
 
         # Most recipes cut the sides apart in wav.scp: only where they did not, a side is a channel.
         side, _ = sides.get(span.recording, ("", ""))
-        channel = span.channel or (side.split()[-1] if side and shared[wav] > 1 else "")
+        channel = span.channel
+        base_folder = _base_folder(corpus, folder, wav)
+        if side and not channel and (shared[wav] > 1 or corpus.count_channels(wav, base_folder) == 2):
+            channel = side.split()[-1]
         if channel and parse_channel(channel) is None:
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: a side {channel!r} of {wav!r}; A or B is accepted")
             continue
@@ -105,7 +108,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             text=text,
             speaker=speaker,
             split=folder.name or corpus.name,
-            relative_to=_base_folder(corpus, folder, wav),
+            relative_to=base_folder,
             offset=span.offset,
             duration=span.duration,
             source=source,
