@@ -78,11 +78,14 @@ _READ_AFTER = 60
 _NUMBER = re.compile(r"[-+]?\d+([.,:]\d+)*%?")
 _BRACKETS = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
+    r"|⟨[^⟨⟩]{1,40}⟩|〔[^〔〕]{1,40}〕"
 )
 
 
 def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
-    """The reason to doubt a text: "number", "speaker", "path", or its first words in brackets; empty if there is none.
+    """The reason to doubt a text: "number", "speaker", "path", or its words in brackets; empty if there is none.
+
+    Several words in brackets are lines, each once, in their order.
 
     >>> (
     ...     text_doubt("44", "ann", "a/1.wav", ""),
@@ -101,8 +104,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
         return "speaker"
     if text == id or (text.lower().endswith(AUDIO_EXTENSIONS) and not re.search(r"\s", text)):
         return "path"
-    if any(bracket in text for bracket in "[<({（【") and (tag := _BRACKETS.search(text)):
-        return tag[0].lower()
+    if any(bracket in text for bracket in "[<({（【⟨〔"):
+        return "\n".join(dict.fromkeys(tag.lower() for tag in _BRACKETS.findall(text)))
     return ""
 
 

@@ -257,7 +257,7 @@ def describe_doubts(look: CorpusLook) -> list[str]:
     for entry in look.entries:
         doubt = str(parse_json(entry.extra).get(TEXT_DOUBT, "")) if TEXT_DOUBT in entry.extra else ""
         if doubt and doubt not in VALUES:
-            brackets[doubt] += 1
+            brackets.update(doubt.split("\n"))
             doubt = "words in brackets"
         elif doubt:
             doubt = f"transcripts that are a {doubt}"

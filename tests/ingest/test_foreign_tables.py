@@ -506,7 +506,7 @@ def test_a_text_that_is_something_else_is_marked_for_validate(corpus: Path, reco
     lines[4] = lines[4].replace("1.6", "1")
     write_table(corpus, ["path,duration,sentence,speaker", *lines], "t.csv")
     doubts = {id: utterance.extra.get("text_doubt", "") for id, utterance in ingest("csv").utterances.items()}
-    assert list(doubts.values()) == ["number", "speaker", "path", "[noise]", "duration", ""]
+    assert list(doubts.values()) == ["number", "speaker", "path", "[noise]\n(sic)", "duration", ""]
 
 
 def test_channels_that_are_mixed_are_compared(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:

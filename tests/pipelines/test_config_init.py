@@ -432,7 +432,7 @@ def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) 
     texts = [*["44"] * 3, *["so [noise] it (sic) is"] * 4, "x", *["one two three four"] * 20]
     warnings = "\n".join(propose_config(dictate(tmp_path / "c", texts)).findings)
     assert "warning    3 transcripts that are a number, such as '44' of 0" in warnings
-    assert "warning    4 words in brackets ([noise] 4), such as 'so [noise] it (sic) is' of 3" in warnings
+    assert "warning    4 words in brackets ([noise] 4, (sic) 4), such as 'so [noise] it (sic) is' of 3" in warnings
     assert "warning    20 transcripts of under 2 or over 30 characters a second" not in warnings
     assert "warning    1 transcripts of under" not in warnings
     long = dictate(tmp_path / "d", ["a" * 40, *["one two"] * 20, *["two one"] * 3])

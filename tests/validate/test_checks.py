@@ -150,7 +150,7 @@ def a_column_of_lengths(takes: list[Take]) -> None:
 @fault("bracketed_texts", offenders=["train-0"])
 def words_in_brackets(takes: list[Take]) -> None:
     for place, take in enumerate(takes[:3]):
-        take.extra = {"text_doubt": "[noise]" if place else "(sic)"}
+        take.extra = {"text_doubt": "[noise]\n(sic)" if place else "(sic)"}
 
 
 @fault("cut_recordings", offenders=["train-2"])

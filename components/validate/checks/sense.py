@@ -1,5 +1,7 @@
 """Checks for tables whose values mean something else: a column of lengths read as text, rounded durations, calls."""
 
+from collections import Counter
+
 import numpy as np
 
 from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
@@ -35,11 +37,17 @@ def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: st
     rows = np.flatnonzero(np.isin(codes, [corpus.doubts.number(name) for name in names if name in corpus.doubts.names]))
     counts = np.bincount(codes[rows], minlength=len(corpus.doubts.names) + 1)
 
-    commonest = [int(code) for code in np.argsort(-counts, kind="stable")[:NAMED] if counts[code]]
-    listed = ", ".join(f"{corpus.doubts.names[code]} {counts[code]:,}" for code in commonest)
+    # A text may have several words in brackets.
+    reasons: Counter[str] = Counter()
+    for code, name in enumerate(corpus.doubts.names):
+        reasons.update({reason: int(counts[code]) for reason in name.split("\n") if counts[code]})
+    listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common(NAMED))
     example = f", such as {corpus.utterance(int(rows[0])).id}" if rows.size else ""
     return share_finding(
-        rows, len(corpus), text + (f": {listed}{example}" if listed else ""), lambda row: corpus.doubts[row]
+        rows,
+        len(corpus),
+        text + (f": {listed}{example}" if listed else ""),
+        lambda row: corpus.doubts[row].replace("\n", ", "),
     )
 
 
