@@ -300,7 +300,9 @@ def test_a_purge_names_damage_before_anything_is_gone(
     (corpus / name).unlink()
     erase_recordings(corpus, "ada")
     draft(calls / "bo", models, corpus, speakers_by_folder=False)
-    assert not any(b"ada" in data for file, data in files_of(corpus).items() if not file.startswith("audio/"))
+    # A digest may have the three letters by chance.
+    left = [data for file, data in files_of(corpus).items() if not file.startswith("audio/")]
+    assert not any(b"ada/" in data or b'"ada"' in data for data in left)
 
 
 def test_a_recording_of_two_speakers_stays_while_a_draft_of_one_is_there(

@@ -263,7 +263,8 @@ class GcsConnection:
         began = time.monotonic()
 
         def report(error: Exception) -> None:
-            if time.monotonic() - began > SILENT_SECONDS:
+            # At the deadline it gives up, in a thread that a slow answer has kept perhaps long after.
+            if SILENT_SECONDS < time.monotonic() - began < self.settings.deadline_seconds:
                 print(f"{PROGRESS_PREFIX}{uri}: {type(error).__name__}, trying again", flush=True)
 
         # Their predicate says which errors may pass, ours how long to wait.

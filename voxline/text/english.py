@@ -203,7 +203,7 @@ def _strongest(marks: str) -> str:
     return next(mark for mark in "?!.;:," if mark in marks)
 
 
-_WITH_APOSTROPHE = re.compile(r"[a-z]+(?:'[a-z]+)+")
+_WITH_APOSTROPHE = re.compile(r"(?<![a-z])[a-z]++(?:'[a-z]++)+")
 _POWER = re.compile("(?<=[0-9])(?:⁻[⁰¹²³⁴-⁹]{1,3}|[⁰¹⁴-⁹][⁰¹²³⁴-⁹]{0,2}|[²³][⁰¹²³⁴-⁹]{1,2})")
 """10⁻³, 10⁶; ² and ³ alone have words of their own."""
 _AREA_CODE = re.compile(r"(?<![\w(])\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")

@@ -162,12 +162,16 @@ class _Espeak:
         process = self._process
         if process is None or self._owner != os.getpid() or process.poll() is not None:
             process = self._start()
-        try:
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(request)  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
-            return bytes(process.stdout.readline())  # type: ignore[union-attr]
-        except BrokenPipeError:
-            return b""
+            line = bytes(process.stdout.readline())  # type: ignore[union-attr]
+        if not line:
+            # Its pipes close a moment before it can be waited for; until then it would be taken for alive.
+            process.kill()
+            process.wait()
+        return line
 
     def _start(self) -> "subprocess.Popen[bytes]":
         import espeakng_loader
