@@ -6,6 +6,11 @@ outputs.npz:
   log_durations/N         [symbols], without noise
   latent/N                [frames, values], that the decoder reads
   waveform/N              [samples]
+  training/...            two rows, the second one shorter, through what training adds:
+    spectrogram           [rows, frames, bins] → posterior/mean, posterior/deviation (log) [rows, frames, values]
+    latent                [rows, frames, values] → flow, likewise
+    text, durations       [rows, symbols, units], [rows, symbols] → likelihood [rows], of a stochastic predictor, with
+                          the noise drawn [rows, symbols, 2]
 """
 
 import json
@@ -64,6 +69,49 @@ def randomize(model, generator):
                 value.copy_(0.3 * noise)
 
 
+FRAMES = (13, 9)
+SYMBOLS = (7, 5)
+
+
+def training_outputs(model, config):
+    """What training adds to speech, on random inputs; arrays have time before values."""
+    generator = torch.Generator().manual_seed(17)
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator)
+
+    def mask(counts):
+        return (torch.arange(max(counts)) < torch.tensor(counts)[:, None]).float()[:, None]
+
+    frames = mask(FRAMES)
+    spectrogram = draw(len(FRAMES), config.spectrogram_bins, max(FRAMES)).abs()
+    latent = draw(len(FRAMES), config.flow_size, max(FRAMES)) * frames
+    speaker = None
+    if config.num_speakers > 1:
+        speaker = model.embed_speaker(torch.zeros(1, dtype=torch.long)).unsqueeze(-1)
+    outputs = {"spectrogram": spectrogram, "latent": latent}
+    _, outputs["posterior/mean"], outputs["posterior/deviation"] = model.posterior_encoder(spectrogram, frames, speaker)
+    outputs["flow"] = model.flow(latent, frames, speaker)
+
+    if config.use_stochastic_duration_prediction:
+        symbols = mask(SYMBOLS)
+        text = draw(len(SYMBOLS), config.hidden_size, max(SYMBOLS)) * symbols
+        durations = torch.randint(1, 9, symbols.shape, generator=generator) * symbols
+        drawn = draw(len(SYMBOLS), 2, max(SYMBOLS))
+        original = torch.randn
+        torch.randn = lambda *_, **__: drawn
+        try:
+            outputs["likelihood"] = model.duration_predictor(text, symbols, durations=durations)
+        finally:
+            torch.randn = original
+        outputs |= {"text": text, "durations": durations[:, 0], "drawn": drawn}
+
+    return {
+        f"training/{name}": (value.transpose(1, 2) if value.ndim == 3 else value).numpy()
+        for name, value in outputs.items()
+    }
+
+
 def main():
     folder = Path(sys.argv[1])
     for name, changes in MODELS.items():
@@ -91,6 +139,8 @@ def main():
             outputs[f"log_durations/{number}"] = seen["log"][0, 0].numpy()
             outputs[f"latent/{number}"] = output.spectrogram[0].T.numpy()
             outputs[f"waveform/{number}"] = output.waveform[0].numpy()
+        with torch.no_grad():
+            outputs |= training_outputs(model, config)
         np.savez_compressed(folder / name / "outputs.npz", **outputs)
 
 

@@ -12,9 +12,11 @@ import onnxruntime
 import pytest
 
 from tests.families.networks.pytorch_oracle import write_hub_models
-from voxline.families.tts.vits.hub import hub_letters, hub_settings, read_hub_weights
+from voxline.families.tts.vits.durations import forward_spline, inverse_spline
+from voxline.families.tts.vits.hub import hub_letters, hub_settings, read_hub_posterior, read_hub_weights
 from voxline.families.tts.vits.network import Vits, VitsOutput
 from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
+from voxline.families.tts.vits.posterior import VitsPosterior
 from voxline.registry.hub import open_hub_model
 from voxline.training.weight_names import weight_names
 
@@ -40,6 +42,19 @@ def public_vits(name: str) -> tuple[Vits, list[str], dict[str, Array]]:
         variable.assign(weights[weight_name])
     with np.load(HUB / name / "outputs.npz", allow_pickle=False) as outputs:
         return network, letters, {key: outputs[key] for key in outputs.files}
+
+
+def public_posterior(name: str, network: Vits) -> VitsPosterior:
+    """What training adds to the network, with the weights of the same model."""
+    model = open_hub_model(str(HUB / name), "train.start.model", weights=True)
+    weights = read_hub_posterior(model, network.settings)
+    sizes = {"bins": model.config["spectrogram_bins"], "count": model.config["posterior_encoder_num_wavenet_layers"]}
+    posterior = VitsPosterior(network.settings, **sizes)
+    names = weight_names(posterior)
+    assert set(names) == set(weights)
+    for weight_name, variable in zip(names, posterior.weights, strict=True):
+        variable.assign(weights[weight_name])
+    return posterior
 
 
 def symbols_of(letters: list[str]) -> tuple[Array, Array]:
@@ -101,6 +116,48 @@ def test_onnx_graphs_compute_what_the_network_computes(name: str) -> None:
         assert heard.shape[:3] == (1, 1, 1)
         np.testing.assert_allclose(heard[0, 0], silent.waveforms, atol=1e-4)
     assert piper.get_modelmeta().custom_metadata_map == {"comment": "piper"}
+
+
+@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers"])
+def test_training_computes_what_transformers_computes(name: str) -> None:
+    """The posterior encoder, the flow forwards and back, and the likelihood of durations; the second row is shorter."""
+    network, _, theirs = public_vits(name)
+    posterior = public_posterior(name, network)
+    frames = np.array([13, 9], np.int32)
+    speaker = None
+    if network.speakers is not None:
+        speaker = np.asarray(network.speakers)[network.settings.speaker][None, None]
+
+    mean, deviation = posterior(theirs["training/spectrogram"], frames, speaker)
+    latent = theirs["training/latent"]
+    flowed = network.to_text(latent, frames, speaker)
+    np.testing.assert_allclose(mean, theirs["training/posterior/mean"], atol=1e-4)
+    np.testing.assert_allclose(deviation, theirs["training/posterior/deviation"], atol=1e-4)
+    np.testing.assert_allclose(flowed, theirs["training/flow"], atol=1e-4)
+    np.testing.assert_allclose(network.to_voice(flowed, frames, speaker), latent, atol=1e-4)
+
+    if posterior.durations is not None:
+        text, durations, drawn = (theirs[f"training/{key}"] for key in ("text", "durations", "drawn"))
+        counts = np.array([7, 5], np.int32)
+        likelihood = posterior.durations.negative_log_likelihood(network.durations, text, counts, durations, drawn)
+        np.testing.assert_allclose(likelihood, theirs["training/likelihood"], rtol=1e-4)
+
+
+def test_a_spline_forwards_and_back_is_the_identity_and_its_slope_that_of_differences() -> None:
+    random = np.random.default_rng(3)
+    widths, heights = random.normal(size=(2, 400, 10)).astype(np.float32)
+    slopes = random.normal(size=(400, 9)).astype(np.float32)
+    x = np.linspace(-7, 7, 400, dtype=np.float32)
+
+    y, log_slope = forward_spline(x, widths, heights, slopes, 5.0)
+
+    np.testing.assert_allclose(inverse_spline(y, widths, heights, slopes, 5.0), x, atol=1e-4)
+    step = np.float32(5e-4)
+    after, before = (forward_spline(x + each, widths, heights, slopes, 5.0)[0] for each in (step, -step))
+    within = np.abs(x) < 4.99
+    np.testing.assert_allclose(np.exp(log_slope)[within], ((after - before) / (2 * step))[within], rtol=0.02, atol=0.01)
+    assert (np.asarray(log_slope)[~within] == 0).all()
+    np.testing.assert_array_equal(np.asarray(y)[~within], x[~within])
 
 
 def _session(graph: bytes) -> Any:

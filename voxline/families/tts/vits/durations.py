@@ -1,20 +1,20 @@
 """Durations of VITS: drawn by a flow of splines (Kim et al. 2021, section 2.2.2), or one number for each symbol.
 
 The flow turns noise into the logarithm of a symbol's frames. Each of its steps is a monotonic rational-quadratic spline
-(Durkan et al. 2019, "Neural Spline Flows", arXiv 1906.04032), whose knots follow from the text. Here it runs as in
-speech: from noise to durations.
+(Durkan et al. 2019, "Neural Spline Flows", arXiv 1906.04032), whose knots follow from the text. A call runs it as in
+speech, from noise to durations; training runs it from durations to noise (`posterior`).
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import layers, ops
 
 from voxline.families.tts.vits.settings import VitsSettings
-from voxline.training.layers import Composite, Tensor, gelu, mask_padding
+from voxline.training.layers import Composite, Tensor, dropout, gelu, mask_padding
 
 MIN_BIN = 1e-3
 """Least width and height of a piece of a spline, as a share of all, and least slope."""
@@ -22,6 +22,10 @@ LAST_EDGE = 1e-6
 """Added to the upper end, which belongs to the last piece."""
 EPSILON = 1e-5
 """Of layer norms, PyTorch's default."""
+DURATION_DROPOUT = 0.5
+"""Dropout rate of the predictors in training, as the authors have it."""
+DURATION_STREAM = 200
+"""Of random numbers, for this dropout; layers add their number."""
 
 
 class StochasticDurations(Composite, layers.Layer):  # type: ignore[misc]
@@ -46,11 +50,7 @@ class StochasticDurations(Composite, layers.Layer):  # type: ignore[misc]
           noise: [batch, symbols, 2], of the deviation of the noise of durations.
           speaker: [batch, 1, values]; None: one speaker.
         """
-        # [batch, symbols, units]
-        x = self.before(text)
-        if speaker is not None and self.speaker is not None:
-            x = x + self.speaker(speaker)
-        condition = mask_padding(self.after(self.convolutions(x, counts)), counts)
+        condition = self.condition(text, counts, speaker)
 
         # Both values of a symbol change places before each step, the last of which scales and shifts them.
         first = noise[..., 0]
@@ -61,6 +61,19 @@ class StochasticDurations(Composite, layers.Layer):  # type: ignore[misc]
             second = changed
 
         return (second - self.shift[0]) * ops.exp(-self.log_scale[0])
+
+    def condition(
+        self, text: Tensor, counts: Tensor, speaker: Tensor | None = None, seed: Tensor | None = None
+    ) -> Tensor:
+        """What the splines know of a text, [batch, symbols, units].
+
+        Args:
+          seed: int [2], of dropout; None: no dropout.
+        """
+        x = self.before(text)
+        if speaker is not None and self.speaker is not None:
+            x = x + self.speaker(speaker)
+        return mask_padding(self.after(self.convolutions(x, counts, seed)), counts)
 
 
 class SplineFlow(Composite, layers.Layer):  # type: ignore[misc]
@@ -77,13 +90,19 @@ class SplineFlow(Composite, layers.Layer):  # type: ignore[misc]
 
     def call(self, first: Tensor, second: Tensor, condition: Tensor, counts: Tensor) -> Tensor:
         """The second value in the direction of speech, [batch, symbols]."""
+        return inverse_spline(second, *self._knots(first, condition, counts), self.bound)
 
-        # Knots [batch, symbols, 3 · bins - 1]: widths, heights, and the slopes between pieces.
+    def forward(self, first: Tensor, second: Tensor, condition: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The second value in the direction of training, and the logarithm of the slope there, [batch, symbols]."""
+        return forward_spline(second, *self._knots(first, condition, counts), self.bound)
+
+    def _knots(self, first: Tensor, condition: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Widths, heights, and the slopes between pieces, of [batch, symbols, 3 · bins - 1] in all."""
         x = self.before(ops.expand_dims(first, -1)) + condition
         knots = mask_padding(self.knots(self.convolutions(x, counts)), counts)
         widths = knots[..., : self.bins] * self.scale
         heights = knots[..., self.bins : 2 * self.bins] * self.scale
-        return inverse_spline(second, widths, heights, knots[..., 2 * self.bins :], self.bound)
+        return widths, heights, knots[..., 2 * self.bins :]
 
 
 def inverse_spline(y: Tensor, widths: Tensor, heights: Tensor, slopes: Tensor, bound: float) -> Tensor:
@@ -94,41 +113,99 @@ def inverse_spline(y: Tensor, widths: Tensor, heights: Tensor, slopes: Tensor, b
       widths, heights: [..., bins], of the pieces, before a softmax.
       slopes: [..., bins - 1], at the inner knots, before a softplus; 1 at the outer ones.
     """
-    bins = widths.shape[-1]
-    outer = math.log(math.exp(1 - MIN_BIN) - 1)
-
-    # Knots [..., bins] at the lower and the upper end of each piece.
-    lower_x, upper_x = _edges(widths, bins, bound)
-    lower_y, upper_y = _edges(heights, bins, bound)
-    slopes = ops.pad(slopes, [*[(0, 0)] * (len(slopes.shape) - 1), (1, 1)], constant_values=outer)
-    slopes = MIN_BIN + ops.softplus(slopes)
-
-    # The piece in which y lies: 1 there and 0 elsewhere.
-    inside = ops.logical_and(y >= -bound, y <= bound)
-    bounded = ops.expand_dims(ops.clip(y, -bound, bound), -1)
-    last = np.array([0.0] * (bins - 1) + [LAST_EDGE], "float32")
-    piece = ops.cast(ops.logical_and(bounded >= lower_y, bounded < upper_y + last), y.dtype)
-
-    def of_piece(values: Tensor) -> Tensor:
-        return ops.sum(values * piece, axis=-1)
-
-    # Sizes of that piece, the slopes at both ends, and the height of y above the lower end, [...] each.
-    width = of_piece(upper_x - lower_x)
-    height = of_piece(upper_y - lower_y)
-    left = of_piece(slopes[..., :-1])
-    right = of_piece(slopes[..., 1:])
-    slope = height / width
-    above = bounded[..., 0] - of_piece(lower_y)
+    piece = _Piece.at(y, widths, heights, slopes, bound, of_heights=True)
+    slope = piece.height / piece.width
+    above = piece.bounded - piece.lower_y
 
     # a ξ² + b ξ + c = 0, with ξ the place within the piece from 0 to 1.
-    bend = left + right - 2 * slope
-    a = height * (slope - left) + above * bend
-    b = height * left - above * bend
+    bend = piece.left + piece.right - 2 * slope
+    a = piece.height * (slope - piece.left) + above * bend
+    b = piece.height * piece.left - above * bend
     c = -slope * above
     root = 2 * c / (-b - ops.sqrt(ops.maximum(ops.square(b) - 4 * a * c, 0.0)))
-    x = root * width + of_piece(lower_x)
+    x = root * piece.width + piece.lower_x
 
-    return ops.where(inside, x, y)
+    return ops.where(piece.inside, x, y)
+
+
+def forward_spline(x: Tensor, widths: Tensor, heights: Tensor, slopes: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """y of a rational-quadratic spline and the logarithm of its slope at x (Durkan et al. 2019, equations 4 and 5).
+
+    Args:
+      x: [...]; what is not between -bound and bound stays as it is, with a slope of 1.
+      widths, heights, slopes: as for `inverse_spline`.
+    """
+    piece = _Piece.at(x, widths, heights, slopes, bound, of_heights=False)
+    slope = piece.height / piece.width
+
+    # ξ, the place within the piece from 0 to 1, and ξ (1 - ξ).
+    place = (piece.bounded - piece.lower_x) / piece.width
+    product = place * (1 - place)
+    denominator = slope + (piece.left + piece.right - 2 * slope) * product
+    y = piece.lower_y + piece.height * (slope * ops.square(place) + piece.left * product) / denominator
+
+    # dy/dx = s² (δ₊ ξ² + 2 s ξ (1 - ξ) + δ (1 - ξ)²) / denominator².
+    numerator = piece.right * ops.square(place) + 2 * slope * product + piece.left * ops.square(1 - place)
+    log_slope = 2 * ops.log(slope) + ops.log(numerator) - 2 * ops.log(denominator)
+
+    return ops.where(piece.inside, y, x), ops.where(piece.inside, log_slope, 0.0)
+
+
+class _Piece(NamedTuple):
+    """The piece of a spline in which a value lies, [...] each.
+
+    Attributes:
+      inside: whether the value is between the bounds.
+      bounded: the value, between the bounds.
+      lower_x, lower_y: the lower end.
+      left, right: slopes at both ends.
+    """
+
+    inside: Tensor
+    bounded: Tensor
+    width: Tensor
+    height: Tensor
+    lower_x: Tensor
+    lower_y: Tensor
+    left: Tensor
+    right: Tensor
+
+    @classmethod
+    def at(
+        cls, value: Tensor, widths: Tensor, heights: Tensor, slopes: Tensor, bound: float, *, of_heights: bool
+    ) -> "_Piece":
+        """Finds a piece by y (`of_heights`) or by x."""
+        bins = widths.shape[-1]
+        outer = math.log(math.exp(1 - MIN_BIN) - 1)
+
+        # Knots [..., bins] at the lower and the upper end of each piece.
+        lower_x, upper_x = _edges(widths, bins, bound)
+        lower_y, upper_y = _edges(heights, bins, bound)
+        slopes = ops.pad(slopes, [*[(0, 0)] * (len(slopes.shape) - 1), (1, 1)], constant_values=outer)
+        slopes = MIN_BIN + ops.softplus(slopes)
+
+        # 1 in the piece in which the value lies and 0 elsewhere.
+        inside = ops.logical_and(value >= -bound, value <= bound)
+        bounded = ops.clip(value, -bound, bound)
+        place = ops.expand_dims(bounded, -1)
+        last = np.array([0.0] * (bins - 1) + [LAST_EDGE], "float32")
+        lower = lower_y if of_heights else lower_x
+        upper = upper_y if of_heights else upper_x
+        piece = ops.cast(ops.logical_and(place >= lower, place < upper + last), value.dtype)
+
+        def of_piece(values: Tensor) -> Tensor:
+            return ops.sum(values * piece, axis=-1)
+
+        return cls(
+            inside,
+            bounded,
+            width=of_piece(upper_x - lower_x),
+            height=of_piece(upper_y - lower_y),
+            lower_x=of_piece(lower_x),
+            lower_y=of_piece(lower_y),
+            left=of_piece(slopes[..., :-1]),
+            right=of_piece(slopes[..., 1:]),
+        )
 
 
 def _edges(sizes: Tensor, bins: int, bound: float) -> tuple[Tensor, Tensor]:
@@ -152,13 +229,19 @@ class DilatedConvolutions(Composite, layers.Layer):  # type: ignore[misc]
         self.first_norms = [layers.LayerNormalization(epsilon=EPSILON) for _ in range(count)]
         self.second_norms = [layers.LayerNormalization(epsilon=EPSILON) for _ in range(count)]
 
-    def call(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Takes [batch, symbols, channels], and returns it zero beyond a row's count."""
+    def call(self, x: Tensor, counts: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Takes [batch, symbols, channels], and returns it zero beyond a row's count.
+
+        Args:
+          seed: int [2], of dropout; None: no dropout.
+        """
         norms = zip(self.first_norms, self.second_norms, strict=True)
-        for depthwise, pointwise, (first, second) in zip(self.depthwise, self.pointwise, norms, strict=True):
+        layers_and_norms = zip(self.depthwise, self.pointwise, norms, strict=True)
+        for number, (depthwise, pointwise, (first, second)) in enumerate(layers_and_norms):
             # Over symbols, then over channels.
             y = gelu(first(depthwise(mask_padding(x, counts))))
-            x = x + gelu(second(pointwise(y)))
+            y = gelu(second(pointwise(y)))
+            x = x + dropout(y, DURATION_DROPOUT, seed is not None, seed, DURATION_STREAM + number)
         return mask_padding(x, counts)
 
 
@@ -195,13 +278,25 @@ class FixedDurations(Composite, layers.Layer):  # type: ignore[misc]
         self.last = dense_layer(1, seeds)
         self.speaker = dense_layer(settings.units, seeds) if settings.speakers else None
 
-    def call(self, text: Tensor, counts: Tensor, noise: Tensor, speaker: Tensor | None = None) -> Tensor:
-        """As `StochasticDurations.call`; the noise changes nothing."""
+    def call(
+        self,
+        text: Tensor,
+        counts: Tensor,
+        noise: Tensor | None,
+        speaker: Tensor | None = None,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """As `StochasticDurations.call`; the noise changes nothing.
+
+        Args:
+          seed: int [2], of dropout; None: no dropout.
+        """
         x = text
         if speaker is not None and self.speaker is not None:
             x = x + self.speaker(speaker)
-        for layer, norm in zip(self.convolutions, self.norms, strict=True):
+        for number, (layer, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             x = norm(ops.relu(layer(mask_padding(x, counts))))
+            x = dropout(x, DURATION_DROPOUT, seed is not None, seed, DURATION_STREAM + number)
         return self.last(mask_padding(x, counts))[..., 0]
 
 

@@ -20,6 +20,8 @@ from voxline.families.tts.vits.weights import (
     from_pytorch,
     merge_norm_of_outputs,
     modules,
+    posterior_modules,
+    posterior_tables,
 )
 from voxline.registry.hub import CONFIG_FILE, HubModel
 
@@ -118,19 +120,34 @@ def read_hub_weights(model: HubModel, settings: VitsSettings, rows: list[int]) -
     Raises:
       WorkError: a weight is absent or damaged.
     """
-    files = tensor_files(model)
-    layers = list(modules(settings))
     tables = {EMBEDDING: "text_encoder.embed_tokens.weight"}
     if settings.durations == "stochastic":
         tables |= {SHIFT: "duration_predictor.flows.0.translate", LOG_SCALE: "duration_predictor.flows.0.log_scale"}
     if settings.speakers:
         tables[SPEAKERS] = "embed_speaker.weight"
+    weights = _read(model, tables, list(modules(settings)))
+    weights[EMBEDDING] = weights[EMBEDDING][rows]
+    return weights
+
+
+def read_hub_posterior(model: HubModel, settings: VitsSettings) -> dict[str, Array]:
+    """The weights of `VitsPosterior` by our names, with as many convolutions as config.json states.
+
+    Raises:
+      WorkError: a weight is absent or damaged.
+    """
+    count = int(model.config.get("posterior_encoder_num_wavenet_layers", 16))
+    return _read(model, posterior_tables(settings), list(posterior_modules(settings, count)))
+
+
+def _read(model: HubModel, tables: dict[str, str], layers: list[Module]) -> dict[str, Array]:
+    """Tables, by our names, and the weights of layers."""
+    files = tensor_files(model)
     names = [*tables.values(), *(name for layer in layers for name in _names(layer, files))]
     tensors = read_tensors(model, names, files)
 
     weights = {ours: tensors[name] for ours, name in tables.items()}
     weights |= {name: weights[name].reshape(-1) for name in (SHIFT, LOG_SCALE) if name in weights}
-    weights[EMBEDDING] = weights[EMBEDDING][rows]
     for layer in layers:
         try:
             weights |= _arrays(layer, [tensors[name] for name in _names(layer, files)])

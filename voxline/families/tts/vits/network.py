@@ -2,7 +2,7 @@
 
 A text encoder gives each symbol the mean and the deviation of its frames; durations say how many frames; flows turn
 frames drawn from that distribution into those of the voice; HiFi-GAN's upsampling makes samples of them. The posterior
-encoder, which only training needs, is not part of an exported voice, neither of Piper's nor of ours.
+encoder, which only training needs (`posterior`), is not part of an exported voice, neither of Piper's nor of ours.
 
 Noise is a table that comes again after `NOISE_STEPS`: the same text sounds the same on every engine, and a text in a
 batch as it does alone.
@@ -26,7 +26,7 @@ from voxline.families.tts.vits.durations import (
     dense_layer,
 )
 from voxline.families.tts.vits.settings import VitsSettings
-from voxline.training.layers import Composite, Tensor, length_mask, mask_padding
+from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding
 from voxline.training.upsampling import LAST_SLOPE, Draws, Upsampling
 
 MARKS = 3
@@ -34,6 +34,8 @@ MARKS = 3
 NOISE_STEPS = 1_024
 """Frames or symbols after which the noise comes again: 12 seconds of speech."""
 NOISE_SEED = 7
+DROPOUT = 0.1
+"""Dropout rate of the text encoder in training, behind attention and behind convolutions."""
 HIDDEN = -1e4
 """Score of hidden keys, as in the authors' code."""
 LARGEST_LOG_DURATION = 12.0
@@ -140,16 +142,26 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         deviation = ops.exp(ops.matmul(path, log_deviation))
         drawn = mean + repeated_noise(ops.max(frames), settings.latent) * deviation * scales[0]
 
-        # The flows, backwards; each sees the values in the other order.
-        latent = mask_padding(drawn, frames)
-        for flow in reversed(self.flows):
-            latent = flow.reverse(latent[..., ::-1], frames, speaker)
+        latent = self.to_voice(mask_padding(drawn, frames), frames, speaker)
         waveforms = self.decoder(latent, frames, speaker)
 
         # Durations of the text's own symbols: those of its blanks and ends are added to them.
         of_text = ops.cast(ops.expand_dims(owners, -1) == ops.arange(ops.shape(symbols)[1]), "float32")
         of_symbols = ops.einsum("bp,bps->bs", durations, of_text)
         return VitsOutput(waveforms, frames, of_symbols, log_durations, total > max_frames)
+
+    def to_voice(self, latent: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
+        """The flows, backwards, as in speech: the text's frames to the voice's, [batch, frames, latent] both."""
+        # Each flow sees the values in the other order.
+        for flow in reversed(self.flows):
+            latent = flow.reverse(latent[..., ::-1], frames, speaker)
+        return latent
+
+    def to_text(self, latent: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
+        """The flows, forwards, as in training: the inverse of `to_voice`. They change no volume."""
+        for flow in self.flows:
+            latent = flow.forward(latent, frames, speaker)[..., ::-1]
+        return latent
 
     def call(self, symbols: Tensor, counts: Tensor, max_frames: int) -> VitsOutput:
         return self.speak(symbols, counts, max_frames=max_frames)
@@ -214,12 +226,16 @@ class SymbolEncoder(Composite, layers.Layer):  # type: ignore[misc]
         self.blocks = [TextBlock(settings, seeds) for _ in range(settings.layers)]
         self.statistics = dense_layer(2 * settings.latent, seeds)
 
-    def call(self, ids: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def call(self, ids: Tensor, counts: Tensor, seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Takes int32 [batch, symbols]; returns the encoded text [batch, symbols, units], and the mean and the log
-        deviation of each symbol's frames, [batch, symbols, latent]; all zero beyond a row's count."""
+        deviation of each symbol's frames, [batch, symbols, latent]; all zero beyond a row's count.
+
+        Args:
+          seed: int [2], of dropout; None: no dropout.
+        """
         x = mask_padding(ops.take(self.embedding, ids, axis=0) * self.scale, counts)
-        for block in self.blocks:
-            x = block(x, counts)
+        for number, block in enumerate(self.blocks):
+            x = block(x, counts, seed, stream=2 * number)
         x = mask_padding(x, counts)
 
         statistics = mask_padding(self.statistics(x), counts)
@@ -237,13 +253,19 @@ class TextBlock(Composite, layers.Layer):  # type: ignore[misc]
         self.narrow = convolution_layer(settings.units, settings.kernel, seeds)
         self.norm = layers.LayerNormalization(epsilon=EPSILON)
 
-    def call(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Takes and returns [batch, symbols, units]."""
+    def call(self, x: Tensor, counts: Tensor, seed: Tensor | None = None, stream: int = 0) -> Tensor:
+        """Takes and returns [batch, symbols, units].
+
+        Args:
+          seed: int [2], of dropout; None: no dropout.
+          stream: of its random numbers, the first of two.
+        """
         # Post-norm: the norm is behind each sum.
-        x = self.attention_norm(x + self.attention(x, counts))
+        attended = dropout(self.attention(x, counts), DROPOUT, seed is not None, seed, stream)
+        x = self.attention_norm(x + attended)
         y = ops.relu(self.wide(mask_padding(x, counts)))
         y = mask_padding(self.narrow(mask_padding(y, counts)), counts)
-        return self.norm(x + y)
+        return self.norm(x + dropout(y, DROPOUT, seed is not None, seed, stream + 1))
 
 
 class WindowedAttention(Composite, layers.Layer):  # type: ignore[misc]
@@ -324,10 +346,18 @@ class Coupling(Composite, layers.Layer):  # type: ignore[misc]
     def reverse(self, x: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
         """From the text's frames towards the voice's: takes and returns [batch, frames, latent]."""
         first = x[..., : self.half]
-        second = x[..., self.half :]
+        second = x[..., self.half :] - self._shift(first, frames, speaker)
+        return ops.concatenate([first, mask_padding(second, frames)], axis=-1)
+
+    def forward(self, x: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
+        """From the voice's frames towards the text's, likewise; a shift changes no volume."""
+        first = x[..., : self.half]
+        second = x[..., self.half :] + self._shift(first, frames, speaker)
+        return ops.concatenate([first, mask_padding(second, frames)], axis=-1)
+
+    def _shift(self, first: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
         hidden = self.wavenet(mask_padding(self.before(first), frames), frames, speaker)
-        shift = mask_padding(self.shift(hidden), frames)
-        return ops.concatenate([first, mask_padding(second - shift, frames)], axis=-1)
+        return mask_padding(self.shift(hidden), frames)
 
 
 class GatedConvolutions(Composite, layers.Layer):  # type: ignore[misc]

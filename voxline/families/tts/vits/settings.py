@@ -37,7 +37,9 @@ class VitsSettings(UpsamplingSettings):
     )
     duration_channels: Channels = pydantic.Field(256, description="of a predictor of fixed durations")
     duration_kernel: Kernel = pydantic.Field(3, description="kernel size of the predictor, in symbols; odd")
-    duration_flows: int = pydantic.Field(4, ge=1, le=32, description="spline flows of stochastic durations")
+    duration_flows: int = pydantic.Field(
+        3, ge=1, le=32, description="spline flows of stochastic durations; training has one more than speech"
+    )
     duration_layers: int = pydantic.Field(3, ge=1, le=16, description="convolutions of each, dilated more and more")
     duration_bins: int = pydantic.Field(10, ge=2, le=256, description="pieces of a spline")
 

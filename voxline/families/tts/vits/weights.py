@@ -86,6 +86,41 @@ def modules(settings: VitsSettings) -> Iterator[Module]:
         yield Module("decoder/speaker", "decoder.cond", "dec/cond")
 
 
+def posterior_modules(settings: VitsSettings, count: int) -> Iterator[Module]:
+    """The layers of `VitsPosterior` with so many convolutions, in the Hub's layout; Piper's graphs lack them.
+
+    The shift and scale of `posterior_tables` are not among them.
+    """
+    yield Module("encoder/before", "posterior_encoder.conv_pre", "", "dense")
+    for n in range(count):
+        hub = "posterior_encoder.wavenet"
+        yield Module(f"encoder/wavenet/gated/{n}", f"{hub}.in_layers.{n}", "", weight_norm=True)
+        yield Module(f"encoder/wavenet/mixed/{n}", f"{hub}.res_skip_layers.{n}", "", "dense", weight_norm=True)
+    if settings.speakers:
+        yield Module("encoder/wavenet/speaker", "posterior_encoder.wavenet.cond_layer", "", "dense", weight_norm=True)
+    yield Module("encoder/statistics", "posterior_encoder.conv_proj", "", "dense")
+    if settings.durations != "stochastic":
+        return
+
+    yield Module("durations/before", "duration_predictor.post_conv_pre", "", "dense")
+    yield from _dilated("durations/convolutions", "duration_predictor.post_conv_dds", "", settings)
+    yield Module("durations/after", "duration_predictor.post_conv_proj", "", "dense")
+    flows = {f"durations/flows/{n}": f"post_flows.{n + 1}" for n in range(settings.duration_flows + 1)}
+    for ours, hub in {**flows, "durations/spline": "flows.1"}.items():
+        hub = f"duration_predictor.{hub}"
+        yield Module(f"{ours}/before", f"{hub}.conv_pre", "", "dense")
+        yield from _dilated(f"{ours}/convolutions", f"{hub}.conv_dds", "", settings)
+        yield Module(f"{ours}/knots", f"{hub}.conv_proj", "", "dense")
+
+
+def posterior_tables(settings: VitsSettings) -> dict[str, str]:
+    """Shift and scale of the flow of `VitsPosterior` by our names, and their names in the Hub's layout."""
+    if settings.durations != "stochastic":
+        return {}
+    hub = "duration_predictor.post_flows.0"
+    return {SHIFT: f"{hub}.translate", LOG_SCALE: f"{hub}.log_scale"}
+
+
 def _decoder(settings: VitsSettings) -> Iterator[Module]:
     yield Module("decoder/first", "decoder.conv_pre", "dec/conv_pre")
     for n in range(len(settings.upsample_rates)):
