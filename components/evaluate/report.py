@@ -8,6 +8,7 @@ from typing import Any
 
 from voxline.components.evaluate.measurement import SLICES
 from voxline.data.drafts import describe_drafts
+from voxline.data.licences import NOT_STATED, describe_licences
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import MIN_UNITS
 from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
@@ -147,10 +148,12 @@ def _data(info: EvaluationInfo) -> list[Block]:
     share = seen / info.utterances
     note = f"{seen:,} of the {info.utterances:,} test utterances have a sentence that train contains too ({share:.0%})."
     table = data_table(["split", "utterances", "audio", "speakers"], rows, label="Data by split")
-    drafts = describe_drafts(info.model.about.dataset.drafts)
+    dataset = info.model.about.dataset
+    drafts = describe_drafts(dataset.drafts)
     trained = [small_print(f"Of train, {drafts}: no person transcribed these.")] if drafts else []
+    licences = small_print(f"Licences of train and dev: {describe_licences(dataset.licences) or NOT_STATED}.")
     version = [small_print(f"Dataset {info.test.dataset}.")] if info.test.dataset else []
-    return [table, *version, *trained, small_print(note)]
+    return [table, *version, *trained, licences, small_print(note)]
 
 
 def _headline(info: EvaluationInfo) -> list[Metric]:

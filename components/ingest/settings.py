@@ -8,6 +8,7 @@ import pydantic
 from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
 from voxline.data.drafts import PSEUDO
+from voxline.data.licences import checked_licence
 from voxline.data.versions import REFERENCE
 from voxline.settings import Settings, merge
 
@@ -126,6 +127,11 @@ class CorpusSettings(Settings):
     format: str = pydantic.Field(
         "librispeech", description=f"layout of the corpus: {', '.join(BUILT_IN)}, or one that a package registers"
     )
+    licence: str = pydantic.Field(
+        "",
+        description="licence of recordings and transcripts, by SPDX (CC-BY-4.0), or LicenseRef- and a name of your "
+        "own; of lines that state none themselves; it travels to the model (push.licences); empty: not stated",
+    )
     audio_roots: list[str] = pydantic.Field(
         [],
         description="folders outside the corpus in which recordings are accepted, by absolute paths or links; "
@@ -183,6 +189,11 @@ class CorpusSettings(Settings):
             raise ValueError(f"accepted: {', '.join(names)}")
         return format
 
+    @pydantic.field_validator("licence")
+    @classmethod
+    def _check_licence(cls, licence: str) -> str:
+        return checked_licence(licence)
+
     @pydantic.field_validator("audio_roots")
     @classmethod
     def _check_audio_roots(cls, roots: list[str]) -> list[str]:
@@ -217,6 +228,13 @@ class PseudoSettings(Settings):
         description="folder that `voxline corpus label` wrote, or one with several such folders, on a disk or in a "
         "bucket; its drafts are trained on (train.pseudo_weight), and never in dev or test; empty: none",
     )
+
+    licence: str = pydantic.Field("", description="of these recordings, as corpus.licence; empty: not stated")
+
+    @pydantic.field_validator("licence")
+    @classmethod
+    def _check_licence(cls, licence: str) -> str:
+        return checked_licence(licence)
 
     @pydantic.field_validator("uri", mode="before")
     @classmethod
@@ -312,7 +330,7 @@ class CorporaSettings(CorpusSettings):
 
         # Their manifest says that all are of train, so that no share of them is drawn.
         shared = ("max_reject_share", "max_unpacked_gigabytes", "max_unpacked_files", "audio_roots")
-        values = {name: getattr(self, name) for name in shared}
+        values = {name: getattr(self, name) for name in shared} | {"licence": self.pseudo.licence}
         drafts = CorpusSettings.of({"uri": self.pseudo.uri, "format": "manifest", "split": {"dev": 0}, **values})
         return {**corpora, PSEUDO: drafts}
 

@@ -33,6 +33,7 @@ from voxline.components.ingest.staging import ProbedUtterance, StagingTable, res
 from voxline.data.corrections import Correction, read_corrections
 from voxline.data.drafts import is_draft
 from voxline.data.json_codec import parse_json
+from voxline.data.licences import LICENCE, licence_of
 from voxline.data.manifest import (
     MANIFEST_FILE,
     REJECTS_FILE,
@@ -196,6 +197,8 @@ def _ingest(
     shortened = ShortenedRecordings(has_offsets=table.has_offsets)
     utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected, shortened)
     rejects: Iterable[Reject] = table.rejects()
+    if settings.licence:
+        utterances = _with_licence(settings.licence, utterances)
     if name:
         utterances = prefix_utterances(name, utterances)
         rejects = prefix_rejects(name, rejects)
@@ -217,6 +220,13 @@ def _ingest(
     corrected.report(output)
     shortened.report(output)
     print_status(_describe_counts(output, name))
+
+
+def _with_licence(licence: str, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+    """Writes the corpus' licence into the lines that state none themselves."""
+    for utterance in utterances:
+        extra = utterance.extra
+        yield utterance if licence_of(extra) else utterance.replace(extra={**extra, LICENCE: licence})
 
 
 def _drop_beyond_limits(table: StagingTable, splits: SplitAssignment, settings: CorpusSettings, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.components.push.gate import Verdict
 from voxline.data.drafts import describe_drafts
+from voxline.data.licences import NOT_STATED, describe_licences
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation, EvaluationInfo
@@ -99,6 +100,7 @@ def _data(evaluation: Evaluation) -> str:
     return (
         markdown_table(["split", "utterances", "minutes"], rows)
         + (f"\n\nOf train, {describe_drafts(dataset.drafts)}: no person transcribed these." if dataset.drafts else "")
+        + f"\n\nLicences of train and dev: {describe_licences(dataset.licences) or NOT_STATED}."
         + f"\n\nDataset {_dataset_names(info)}. Measured on {info.utterances:,} utterances "
         f"of the split `{test.split}` (`{test.fingerprint}`), {test.speakers:,} speakers."
         f"\n\n{_digests(evaluation)}"

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from voxline.data.licences import checked_licence
 from voxline.metrics.catalog import CATALOG, family_metrics
 from voxline.settings import Settings
 
@@ -66,6 +67,11 @@ class PushSettings(Settings):
         description="what becomes of a model that is worse than the public one that it started from was before, by "
         "more than these margins: refused, or pushed with a warning",
     )
+    licences: list[str] = pydantic.Field(
+        [],
+        description="accepted licences of data and parents, such as [CC0-1.0, CC-BY-4.0, Apache-2.0]: a model with any "
+        "other behind it is refused, one that is not stated too; empty: no rule",
+    )
     smoke_test: bool = pydantic.Field(
         True, description="load the model in a fresh process and repeat one output that evaluate recorded"
     )
@@ -96,6 +102,13 @@ class PushSettings(Settings):
                 if zeros:
                     values[kind] = {**zeros, **own}
         return values
+
+    @pydantic.field_validator("licences")
+    @classmethod
+    def _check_licences(cls, licences: list[str]) -> list[str]:
+        if not all(licences):
+            raise ValueError("an empty licence would accept what states none; name the licences that are accepted")
+        return [checked_licence(licence) for licence in licences]
 
     @pydantic.field_validator("limits", *(kind for kinds in MARGINS for kind in kinds))
     @classmethod

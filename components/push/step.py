@@ -23,8 +23,10 @@ from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verd
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.smoke_test import run_smoke_test
+from voxline.data.licences import NOT_STATED
 from voxline.errors import SettingsError, WorkError
 from voxline.families.family import find_family
+from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_info
 from voxline.metrics.evaluation import (
     CLIP_FILE,
@@ -46,6 +48,7 @@ from voxline.registry.erasures import (
 from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
 from voxline.registry.looks import count_look
 from voxline.registry.models_config import write_models_config
+from voxline.registry.parents import ancestors_of, licences_of
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import local_path
@@ -120,6 +123,33 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
         )
 
 
+def check_licences(info: ModelInfo, settings: PushSettings) -> list[GateCheck]:
+    """Checks that each licence behind a model is an accepted one; [] without a rule.
+
+    A licence that nobody stated may be any, so it fails, as that of an ancestor far back does: its weights are in this
+    model.
+    """
+    if not settings.licences:
+        return []
+    accepted = {licence.casefold() for licence in settings.licences}
+    licences = licences_of(info)
+    refused = {
+        source: [name for name in names if name.casefold() not in accepted] for source, names in licences.items()
+    }
+    faults = [f"{source}: {', '.join(names)}" for source, names in refused.items() if names]
+    if not faults:
+        stated = "; ".join(f"{source}: {', '.join(names)}" for source, names in licences.items())
+        return [GateCheck("licences", True, f"accepted by push.licences: {stated}")]
+
+    detail = f"licences that push.licences does not accept: {'; '.join(faults)}; accepted: "
+    detail += ", ".join(settings.licences)
+    if NOT_STATED in refused.get("its data", []):
+        detail += "; corpus.licence states that of the data"
+    if any(NOT_STATED in refused.get(ancestor.label, []) for ancestor in ancestors_of(info)):
+        detail += "; a parent whose licence you know is to be imported again from a folder with its model card"
+    return [GateCheck("licences", False, detail)]
+
+
 def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> Verdict:
     """Reaches the verdict on a model, and publishes the model if every check passes."""
     models = publication.models
@@ -130,7 +160,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
     # These checks depend on the evaluation alone, so other runs may use the registry meanwhile.
     checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
     checks += gate.check_before(measured, settings) + gate.check_probe(measured, settings)
-    checks += gate.check_onnx(measured, settings, source)
+    checks += gate.check_onnx(measured, settings, source) + check_licences(measured.model_info, settings)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         family = find_family(settings.family).promotion()

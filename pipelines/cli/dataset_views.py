@@ -17,6 +17,7 @@ from voxline.components.publish.diff import (
 )
 from voxline.components.publish.step import lock_dataset, low_live_shards, publish_version
 from voxline.data.dataset import Dataset
+from voxline.data.licences import NOT_STATED, count_licences, describe_licences
 from voxline.data.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.errors import SettingsError, WorkError
 from voxline.operations.export import PURGE_LIST, export_dataset, find_exports
@@ -68,6 +69,7 @@ def format_dataset_version(root: str, name: str, number: int) -> list[str]:
             split: f"{count:,} utterances, {dataset.seconds[split] / 3600:,.2f} h"
             for split, count in dataset.counts.items()
         },
+        "licences": describe_licences(count_licences(dataset.rows(), dataset.counts)) or NOT_STATED,
         "shards": f"{len(dataset.shards):,}, {size / 1e6:,.1f} MB, {live / max(size, 1):.0%} live",
     }
     return [f"{key:<13}{value}" for key, value in shown.items() if value]

@@ -35,6 +35,7 @@ class DatasetInfo(FilePart):
       fingerprint: of its utterances.
       counts, seconds: of each split.
       drafts: of train, by the model that wrote the transcripts; those that were replayed too.
+      licences: utterances of train and dev under each licence, replayed ones too; {} if none is stated.
     """
 
     key: str = ""
@@ -42,6 +43,7 @@ class DatasetInfo(FilePart):
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     drafts: dict[str, int] = msgspec.field(default_factory=dict)
+    licences: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Provenance(FilePart):
@@ -86,11 +88,16 @@ class OutputFrames(FilePart):
 
 
 class ShippedVocoder(FilePart):
-    """The vocoder within a voice's folder; no version if it was in no registry."""
+    """The vocoder within a voice's folder; no version if it was in no registry.
+
+    Attributes:
+      licences: of its data and of its ancestors; [] if none is stated.
+    """
 
     name: str
     version: int | None
     digest: str
+    licences: list[str] = msgspec.field(default_factory=list)
 
 
 class TokenizerFile(FilePart):

@@ -1,7 +1,7 @@
 """Exports a dataset version in the formats that other tools read: JSON lines with DeepSpeech's CSV, NeMo, Lhotse,
 Parquet (Hugging Face), WebDataset.
 
-    <output>/export.json         which version, format, and counts; written last
+    <output>/export.json         which version, format, counts and licences; written last
              purge_list.json     by speaker: ids, files that hold nothing else, and files that hold others too
              …                   the format's own files
 
@@ -28,6 +28,7 @@ from typing import Any
 
 from voxline.data.dataset import Dataset
 from voxline.data.json_codec import encode_json
+from voxline.data.licences import NOT_STATED, count_licences
 from voxline.data.rows import DatasetRow
 from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import SettingsError, WorkError
@@ -168,7 +169,9 @@ def _export(
                 held.shared += [file for file in shared if file not in held.shared]
 
         _list_speakers(by_speaker, unfinished / PURGE_LIST)
+        licences = count_licences(dataset.rows(), dataset.counts)
         description = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
+        description["licences"] = licences or {NOT_STATED: sum(counts.values())}
         description["at"] = format_utc(time.time())
         write_json(unfinished / EXPORT_FILE, description)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.data.licences import NOT_STATED, licence_name
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_info
@@ -49,6 +50,7 @@ class Ancestor:
       dataset: key of the dataset that it was trained on; empty of published weights.
       revision: the commit of a model of the Hub; empty of others.
       licence: of published weights, as their card states it; empty if unknown.
+      licences: of the data of a model of ours; [] if none was stated.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Ancestor:
     dataset: str
     revision: str = ""
     licence: str = ""
+    licences: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Ancestor":
@@ -67,10 +70,18 @@ class Ancestor:
         """
         try:
             ancestor = cls(**values)
-            texts = (ancestor.name, ancestor.digest, ancestor.dataset, ancestor.revision, ancestor.licence)
+            texts = (
+                ancestor.name,
+                ancestor.digest,
+                ancestor.dataset,
+                ancestor.revision,
+                ancestor.licence,
+                *ancestor.licences,
+            )
             if (
                 not all(isinstance(text, str) for text in texts)
                 or not isinstance(ancestor.version, int | None)
+                or not isinstance(ancestor.licences, list)
                 or "/" in ancestor.dataset
             ):
                 raise TypeError(f"{ancestor}")
@@ -89,6 +100,14 @@ class Ancestor:
         if self.version or self.revision:
             return f"{self.name}@{self.version or self.revision[:8]}"
         return f"{self.name} ({self.digest[:12]})"
+
+    def values(self) -> dict[str, Any]:
+        """Returns what `of` reads."""
+        values = dataclasses.asdict(self)
+        # Earlier versions of Voxline read a list without it.
+        if not self.licences:
+            del values["licences"]
+        return values
 
     def open_dataset(self, store: Path | str, *, shards: bool = True) -> "Dataset | None":
         """The dataset that it was trained on; None if the store no longer has it, or not whole.
@@ -155,7 +174,7 @@ class Parent:
         """Describes this model for the `model.json` of a model that starts from it."""
         return {
             "generation": self.generation + 1,
-            "ancestors": [dataclasses.asdict(ancestor) for ancestor in (self.ancestor, *ancestors_of(self.info))],
+            "ancestors": [ancestor.values() for ancestor in (self.ancestor, *ancestors_of(self.info))],
             "training_data": "known" if self.training_data else "unknown",
         }
 
@@ -163,6 +182,26 @@ class Parent:
 def ancestors_of(info: ModelInfo) -> list[Ancestor]:
     """The ancestors that a `model.json` lists, the parent first; [] of a model trained from random weights."""
     return [Ancestor.of(values) for values in info.start.ancestors] if info.start else []
+
+
+def licences_of(info: ModelInfo) -> dict[str, list[str]]:
+    """The licences of all that a model's weights come from, by what is under them.
+
+    That is its data, each ancestor, and the vocoder that a voice ships with. "not stated" is one of the licences.
+    """
+    licences: dict[str, list[str]] = {}
+    if not info.is_as_published:
+        licences["its data"] = list(info.dataset.licences)
+    ancestors = ancestors_of(info)
+    for ancestor in ancestors:
+        # The import of a public model into a registry, which comes next.
+        if ancestor.is_published and not ancestor.licence and ancestor is not ancestors[-1]:
+            continue
+        stated = [licence_name(ancestor.licence)] if ancestor.licence else []
+        licences[ancestor.label] = stated if ancestor.is_published else ancestor.licences
+    if vocoder := info.vocoder:
+        licences[f"its vocoder {vocoder.name}"] = vocoder.licences
+    return {source: names or [NOT_STATED] for source, names in licences.items()}
 
 
 def is_model_name(model: str) -> bool:
@@ -302,7 +341,13 @@ def _open_version(versions: Registry, version: int) -> Parent:
         raise WorkError(f"{where}/{MODEL_JSON}: absent or damaged ({error}); start from another version") from None
     training_data = versions.read_file(version, TRAINED_ON)
     return Parent(
-        Ancestor(versions.model, version, versions.event(version).digest, info.dataset.key),
+        Ancestor(
+            versions.model,
+            version,
+            versions.event(version).digest,
+            info.dataset.key,
+            licences=list(info.dataset.licences),
+        ),
         info,
         None if training_data is None else read_training_data(training_data, f"{where}/{TRAINED_ON}"),
         f"{versions.model}@{version}",
@@ -325,6 +370,7 @@ def _open_folder(folder: Path, location: str) -> Parent:
                 "version": version,
                 "digest": model_digest(folder),
                 "dataset": info.dataset.key,
+                "licences": list(info.dataset.licences),
             }
         ),
         info,

@@ -18,6 +18,7 @@ import tensorflow as tf
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.data.drafts import count_drafts
+from voxline.data.licences import count_licences
 from voxline.errors import WorkError
 from voxline.inference.model_info import (
     DatasetInfo,
@@ -214,6 +215,7 @@ def model_info(
             counts=dataset.counts,
             seconds=dataset.seconds,
             drafts=count_drafts(dataset.rows()) if dataset.rows_hash else {},  # a public model has no rows
+            licences=count_licences(dataset.rows()) if dataset.rows_hash else {},
         ),
         provenance=Provenance(
             git_revision=git_revision() or "unknown", versions=package_versions(PACKAGES), trained=trained

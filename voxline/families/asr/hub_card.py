@@ -10,6 +10,7 @@ import yaml
 
 from voxline.components.push.model_card import before_table, markdown_table
 from voxline.data.drafts import describe_drafts
+from voxline.data.licences import describe_licences, hub_licence
 from voxline.errors import WorkError
 from voxline.families.asr.details import AsrDetails
 from voxline.families.asr.push import AsrPushFamily
@@ -18,7 +19,7 @@ from voxline.inference.saved_model import model_digest
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.parents import Ancestor, ancestors_of
+from voxline.registry.parents import Ancestor, ancestors_of, licences_of
 from voxline.registry.registry import EVALUATION, VERSION_FILE
 from voxline.store.files import read_json
 
@@ -64,7 +65,7 @@ def _head(info: ModelInfo, origin: Ancestor | None, evaluation: Evaluation | Non
     """What the Hub reads: licence, origin, and the results."""
     language = info.model_settings.get("prompt", {}).get("language")
     head: dict[str, Any] = {
-        **({"license": origin.licence} if origin and origin.licence else {}),
+        **hub_licence(name for names in licences_of(info).values() for name in names),
         # Of the Hub if it has a commit; a folder's name would be somebody else's model there.
         **({"base_model": origin.name} if origin and origin.revision else {}),
         **({"language": language} if language else {}),
@@ -105,6 +106,8 @@ def _origin(info: ModelInfo, origin: Ancestor | None, digest: str) -> str:
         text += f" It was trained on {dataset.counts.get('train', 0):,} utterances, {minutes:.1f} minutes."
         if drafts := describe_drafts(dataset.drafts):
             text += f" Of these, {drafts}: no person transcribed them."
+        if licences := describe_licences(dataset.licences):
+            text += f" Licences of the recordings: {licences}."
 
     ancestors = ancestors_of(info)
     if ancestors:

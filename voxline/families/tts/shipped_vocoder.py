@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.data.licences import NOT_STATED
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.inference.model_info import ShippedVocoder
 from voxline.inference.saved_model import VOCODER, model_files, read_model_info, write_model_info
 from voxline.inference.vocoder import check_same_mels
-from voxline.registry.parents import Parent, find_other_model
+from voxline.registry.parents import Parent, find_other_model, licences_of
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 
 SETTING = "train.export.vocoder"
@@ -53,7 +54,13 @@ def ship_vocoder(vocoder: Parent, target: Path) -> None:
     # The voice's model.json and its training data name the vocoder, so that a purge finds it.
     info = read_model_info(target)
     info.settings.setdefault("export", {})["vocoder"] = vocoder.pinned
-    shipped = ShippedVocoder(name=ancestor.name, version=ancestor.version, digest=ancestor.digest)
+    licences = sorted({name for names in licences_of(vocoder.info).values() for name in names})
+    shipped = ShippedVocoder(
+        name=ancestor.name,
+        version=ancestor.version,
+        digest=ancestor.digest,
+        licences=[] if licences == [NOT_STATED] else licences,
+    )
     write_model_info(target, msgspec.structs.replace(info, vocoder=shipped))
     trained_on = target / TRAINED_ON
     read_training_data(trained_on.read_bytes(), str(trained_on)).with_ancestors(vocoder.training_data).write(trained_on)

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from voxline.data.licences import NOT_STATED
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.export import TEXT_SIGNATURE
 from voxline.families.tts.vits.network import Vits
@@ -27,7 +28,7 @@ from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import MODEL_JSON, exported_folder, read_model_info, require_family
 from voxline.inference.sherpa_onnx import TOKENS_FILE
 from voxline.provenance import git_revision, package_versions
-from voxline.registry.parents import Parent
+from voxline.registry.parents import Parent, licences_of
 from voxline.store.files import new_folder
 from voxline.text.settings import FrontendSettings
 from voxline.training.export import PACKAGES, write_exported
@@ -151,7 +152,7 @@ def export_to_piper(model: Path | str, output: Path) -> list[Path]:
         "has_espeak": "1",
         "n_speakers": "1",
         "sample_rate": str(info.sample_rate),
-        "license": str(next((start["licence"] for start in _ancestors(info)), "")),
+        "license": " and ".join(_licences(info)),
     }
     tokens = "".join(f"{symbol} {numbers[0]}\n" for symbol, numbers in config["phoneme_id_map"].items())
     with new_folder(output, "--output") as unfinished:
@@ -163,8 +164,9 @@ def export_to_piper(model: Path | str, output: Path) -> list[Path]:
     return [output / name for name in (PIPER_FILE, PIPER_CONFIG, TOKENS_FILE)]
 
 
-def _ancestors(info: ModelInfo) -> list[dict[str, Any]]:
-    return info.start.ancestors if info.start else []
+def _licences(info: ModelInfo) -> list[str]:
+    """The licences that are stated of all behind a voice."""
+    return sorted({name for names in licences_of(info).values() for name in names} - {NOT_STATED})
 
 
 def _piper_config(info: ModelInfo, settings: VitsSettings, language: str) -> dict[str, Any]:
