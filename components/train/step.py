@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from voxline.training.task import TrainingTask
 
 REVISION = 1
+MOST_DATA_WAIT = 0.05
+"""Share of the time that steps may wait for their batches; above it the step says what to change."""
 REPLAY = "replay"
 """Folder of a dataset with replayed rows, while a training runs."""
 CHECKPOINTS = "checkpoints"
@@ -325,7 +327,13 @@ def _train(
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
 
     work.counts.update(result.counts)
-    work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, **metrics)
+    if result.data_wait > MOST_DATA_WAIT:
+        print_status(
+            f"train: steps waited for their data {result.data_wait:.0%} of the time; give the step more cores, raise "
+            f"train.readers (it read with {task.train.readers}), or augment less (train.augment)"
+        )
+    data_wait = round(result.data_wait, 3)
+    work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, data_wait=data_wait, **metrics)
 
     summary = f", {task.describe(best.metrics)}" if best.score is not None else ""
     which = "weights" if best.weights == TRAINED else f"{best.weights} of the weights"

@@ -5,6 +5,7 @@ a run on this machine ignores it. It names secrets; their values stay in the clu
 """
 
 import dataclasses
+import math
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -211,6 +212,10 @@ class VolumeClaim(Settings):
         return path == self.mount or path.startswith(f"{self.mount}/")
 
 
+MOST_CHIPS = 8
+"""TPU chips of one host (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus)."""
+
+
 class Accelerator(Settings):
     """The devices of a step, and the nodes that have them."""
 
@@ -240,6 +245,15 @@ class Accelerator(Settings):
             raise ValueError(f"kind gpu has no topology, but topology is {self.topology!r}; remove it")
         if self.kind == "tpu" and not (self.type and self.topology):
             raise ValueError("kind tpu requires a type and a topology, such as tpu-v5-lite-podslice and 2x2")
+        # A pod sees the chips of its host. Of a slice of several, each host needs a pod of its own, which wait for one
+        # another: one pod alone would wait until its time is up, and be paid for.
+        chips = math.prod(map(int, self.topology.split("x"))) if self.topology else 0
+        if self.kind == "tpu" and self.count and (chips != self.count or chips > MOST_CHIPS):
+            raise ValueError(
+                f"topology {self.topology} has {chips} chips, and count is {self.count}: a step trains on the chips of "
+                "one host, all of them; give the count of the topology, such as 4 for 2x2 or 8 for 2x4 (of a machine "
+                "that has 8); slices of several hosts are not supported"
+            )
         return self
 
 

@@ -37,6 +37,14 @@ def test_it_reads_what_it_writes() -> None:
         ({"secrets": [{"name": "a"}]}, r"'secrets.0' is .*give `env`, `mount` or both"),
         ({"steps": {"train": {"accelerator": {"kind": "tpu"}}}}, r"kind tpu requires a type and a topology"),
         ({"steps": {"train": {"accelerator": {"kind": "gpu", "topology": "2x2"}}}}, r"kind gpu has no topology"),
+        (
+            {"steps": {"train": {"accelerator": {"kind": "tpu", "type": "v5", "topology": "4x4", "count": 4}}}},
+            r"topology 4x4 has 16 chips, and count is 4.*several hosts are not supported",
+        ),
+        (
+            {"steps": {"train": {"accelerator": {"kind": "tpu", "type": "v5", "topology": "4x4", "count": 16}}}},
+            r"topology 4x4 has 16 chips.*several hosts are not supported",
+        ),
         ({"tolerations": [{"key": "a", "value": "b"}]}, r"operator Exists takes no value"),
         ({"user": {"uid": 0}}, r"'user.uid' is 0; .*greater than or equal to 1"),
     ],

@@ -1,6 +1,7 @@
 """Batches: each utterance once per epoch, in an order that seed and epoch determine."""
 
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,22 @@ def test_seed_epoch_and_utterance_determine_the_augmentation(tones: Dataset) -> 
 
     np.testing.assert_array_equal(last_batch(0).features, last_batch(15).features)
     assert not np.array_equal(last_batch(0).features[:, :5], last_batch(0, epoch=2).features[:, :5])
+
+
+@pytest.mark.parametrize("readers", [1, 2, 4])
+def test_any_number_of_readers_gives_the_same_batches(tones: Dataset, readers: int) -> None:
+    """From any step on, in the same order, also where a later batch is read before an earlier one."""
+
+    def slow_at_times(features: Any, fewest: int, random: np.random.Generator) -> Any:
+        time.sleep(0.002 * random.integers(0, 2))
+        return features + random.standard_normal(features.shape).astype(np.float32)
+
+    expected = [batch.features for batch in batches(tones, augment=slow_at_times, readers=3).epoch(1)]
+    ahead = batches(tones, augment=slow_at_times, readers=readers)
+    for first in (0, 7):
+        for features, batch in zip(expected[first:], ahead.epoch(1, first), strict=True):
+            np.testing.assert_array_equal(batch.features, features)
+    assert ahead.waited > 0
 
 
 @pytest.mark.parametrize(("size", "shuffled"), [(8, True), (7, True), (50, False)])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from voxline.data.dataset import Dataset
 from voxline.data.rows import DatasetRow
 from voxline.data.shards import report_damage
-from voxline.data.tfrecord import DamagedRecordError, decode_example, read_record_at
+from voxline.data.tfrecord import DamagedRecordError, find_bytes, view_record_at
 from voxline.errors import SettingsError, WorkError
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def read_features(
       WorkError: the shard is damaged.
     """
     try:
-        values: Any = decode_example(read_record_at(file, offset, size, path, verify=verify))
+        record = view_record_at(file, offset, size, path, verify=verify)
     except DamagedRecordError as damage:
         raise report_damage(path, damage.what) from None
-    return np.frombuffer(values["features"][0], "<f4").reshape(-1, bins)
+    return np.frombuffer(find_bytes(record, "features"), "<f4").reshape(-1, bins)

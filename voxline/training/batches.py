@@ -20,12 +20,14 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.process_pool import available_cores
 from voxline.data.dataset import Dataset
 from voxline.data.drafts import is_draft
 from voxline.data.reader import Example, open_shard, read_features
@@ -36,8 +38,10 @@ from voxline.text.alphabet import min_ctc_frames
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
-PREFETCHED = 6
-"""Batches read ahead."""
+PREFETCHED = 4
+"""Batches read ahead, besides one for each reader."""
+MOST_READERS = 16
+"""Threads by default, at most: beyond them readers wait for the interpreter that they share."""
 ROWS = sorted({2**power for power in range(17)} | {3 * 2**power for power in range(16)})
 """Numbers of rows of a device's batch by seconds."""
 
@@ -116,10 +120,11 @@ class Batch:
         size = next((bucket for bucket in buckets if bucket[0] >= size[0] and bucket[1] >= size[1]), size)
 
         # Padding is zero, which every network masks.
-        features = np.zeros((len(examples), size[0], examples[0].features.shape[1]), np.float32)
+        features = np.empty((len(examples), size[0], examples[0].features.shape[1]), np.float32)
         labels = np.zeros((len(examples), size[1]), np.int32)
         for row, example in enumerate(examples):
             features[row, : frames[row]] = example.features
+            features[row, frames[row] :] = 0
             labels[row, : counts[row]] = example.labels
 
         return cls([e.id for e in examples], [e.text for e in examples], features, frames, labels, counts)
@@ -168,8 +173,10 @@ class Batches:
       parts: of a batch by seconds, each of the same number of rows.
       draft_weight: what an utterance whose text a model wrote counts in the loss, beside the 1 of the others; None:
         there may be none.
+      readers: threads of `epoch`; 0: as many as there are cores, 2 to `MOST_READERS`.
 
     Attributes:
+      waited: seconds that `epoch` has waited for its readers.
       infeasible: ids of the utterances left out.
       shapes: the buckets, (frames, labels), ascending.
       encodings: what takes the place of the features of each row (`encodings`); None: the features.
@@ -202,7 +209,10 @@ class Batches:
         batch_seconds: float = 0.0,
         parts: int = 1,
         draft_weight: float | None = None,
+        readers: int = 0,
     ) -> None:
+        self.readers = readers or min(max(available_cores(), 2), MOST_READERS)
+        self.waited = 0.0
         self.bins = dataset.features.bins
         self.batch_size = batch_size
         self.seed = seed
@@ -358,18 +368,24 @@ class Batches:
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from step `first` of it, read ahead on threads."""
         plan = self.plan(epoch)[first:]
-        with concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="batches") as readers:
+        with concurrent.futures.ThreadPoolExecutor(self.readers, thread_name_prefix="batches") as readers:
             waiting: collections.deque[concurrent.futures.Future[Batch]] = collections.deque()
             try:
                 for rows in plan:
                     waiting.append(readers.submit(self.read, rows, epoch, self.share))
-                    if len(waiting) > PREFETCHED:
-                        yield waiting.popleft().result()
+                    if len(waiting) >= self.readers + PREFETCHED:
+                        yield self._await(waiting.popleft())
                 while waiting:
-                    yield waiting.popleft().result()
+                    yield self._await(waiting.popleft())
             finally:
                 for future in waiting:
                     future.cancel()
+
+    def _await(self, reading: "concurrent.futures.Future[Batch]") -> Batch:
+        start = time.perf_counter()
+        batch = reading.result()
+        self.waited += time.perf_counter() - start
+        return batch
 
     def read(self, draws: npt.NDArray[np.int64], epoch: int = 0, share: ReplicaShare | None = None) -> Batch:
         """Reads some draws of a plan as one batch; with a share, only its rows.

@@ -168,7 +168,9 @@ class TrainSettings(Settings):
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
     ALWAYS_IN_KEY = ("family",)
-    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute", "fit_memory", "probe"})
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset(
+        {"workers", "xla", "buckets", "recompute", "fit_memory", "probe", "readers"}
+    )
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
@@ -262,6 +264,14 @@ class TrainSettings(Settings):
 
     average: AverageSettings = pydantic.Field(
         AverageSettings(), description="averages of weights, each exported only if its dev score is better"
+    )
+
+    readers: int = pydantic.Field(
+        0,
+        ge=0,
+        le=256,
+        description="threads that read, decode and augment batches ahead of the steps; 0: as many as there are cores, "
+        "2 to 16. Not part of the step's key: any number gives the same batches",
     )
 
     max_bad_steps: int = pydantic.Field(

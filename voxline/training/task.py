@@ -97,8 +97,12 @@ class TrainBatches(Protocol):
       utterances, steps: utterances that are used, batches in an epoch.
       infeasible: ids of the utterances left out because they have too few frames for their labels.
       time_stride: feature frames per output frame, for the message about infeasible utterances.
+      readers: threads that read ahead.
+      waited: seconds that `epoch` has waited for them.
     """
 
+    readers: int
+    waited: float
     infeasible: list[str]
     time_stride: int
 
@@ -284,6 +288,7 @@ class TrainingTask(abc.ABC):
         of_both = {
             "share": devices.replica_share(self.strategy),
             "buckets": self.buckets,
+            "readers": settings.readers,
             **of_both,
         }
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class TrainResult:
       weights: those of the best validation; empty except on the chief.
       best: the validation that the weights come from.
       counts: utterances trained on, left out, …, by name.
+      data_wait: share of the time in which steps waited for their batches.
     """
 
     weights: Arrays
@@ -73,6 +75,7 @@ class TrainResult:
     state: TrainState
     counts: dict[str, int]
     stopped_early: bool
+    data_wait: float
 
 
 class Trainer:
@@ -107,6 +110,7 @@ class Trainer:
         self.best_checkpoints = Checkpoints(folder / "best", 0)
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
         self.state = TrainState()
+        self._began = time.perf_counter()
 
         # Several workers have no way to agree on the step to save: there a signal ends the process, as it always does.
         self.signals = StopSignals(active=not os.environ.get("TF_CONFIG"))
@@ -167,12 +171,14 @@ class Trainer:
         # Epochs of batches; a run that resumed begins within an epoch.
         in_step = self.batches.utterances / self.batches.steps if settings.batch_seconds else settings.step_size
         progress = Progress("utterances", round((self.total_steps - state.step) * in_step))
+        self._began = time.perf_counter()
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:
             for batch in self.batches.epoch(state.epoch, state.batch):
                 epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
                 result = self._train_step(batch)
-                progress.advance(len(batch.ids), f"{epoch}, step {state.step}, loss {result.loss:.2f}")
+                note = f"{epoch}, step {state.step}, loss {result.loss:.2f}, data wait {self._data_wait():.0%}"
+                progress.advance(len(batch.ids), note)
 
                 # Validation and checkpoint, where they are due.
                 epoch_ended = state.batch == self.batches.steps_of(state.epoch)
@@ -191,6 +197,10 @@ class Trainer:
                     break
 
         return stopped
+
+    def _data_wait(self) -> float:
+        """The share of the time since training began, or was resumed, in which steps waited for their batches."""
+        return min(self.batches.waited / max(time.perf_counter() - self._began, 1e-9), 1.0)
 
     def _check_pruner(self, *, resumed: bool = False) -> None:
         if self.pruner and self.state.validations:
@@ -228,7 +238,7 @@ class Trainer:
             losses = result.losses if len(result.losses) > 1 else {}
             point = {"loss": result.loss, "learning_rate": rate, "gradient_norm": result.gradient_norm, **losses}
             state.curve.append({"step": state.step, **point})
-            self.logger.log_step(state.step, point)
+            self.logger.log_step(state.step, {**point, "data_wait": self._data_wait()})
 
         return result
 
@@ -363,6 +373,7 @@ class Trainer:
             )
 
     def _result(self, stopped: bool) -> TrainResult:
+        data_wait = self._data_wait()
         state = self.state
         if not state.validations:
             raise WorkError("train: training ended without a validation; this is a bug")
@@ -388,7 +399,7 @@ class Trainer:
             "skipped_steps": len(state.skipped),
         }
 
-        return TrainResult(weights, best, state, counts, stopped)
+        return TrainResult(weights, best, state, counts, stopped, data_wait)
 
     def _average_best(self) -> Arrays:
         """Mean of the weights of the best validations; the chief reads them, and sends it to the other workers."""

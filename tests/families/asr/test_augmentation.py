@@ -25,7 +25,7 @@ from voxline.families.asr.augmentation import (
     band_response,
     bin_centers,
     draw_response,
-    smear_energy,
+    smear_power,
     stretch_time,
     warp_frequency,
 )
@@ -125,10 +125,10 @@ def test_an_equalizer_changes_all_frames_alike_by_ripples_of_the_deviation_that_
 
 
 def test_reverberation_is_a_first_order_filter_of_the_power() -> None:
-    heard = smear_energy(example(), 0.4, 0.7)
-    power = np.exp(example().astype(np.float64))
-    expected = power + 0.4 * scipy.signal.lfilter([0, 0.3], [1, -0.7], power, axis=0)
-    np.testing.assert_allclose(np.exp(heard), expected, rtol=1e-4)
+    power = np.exp(example())
+    expected = power + 0.4 * scipy.signal.lfilter([0, 0.3], [1, -0.7], power.astype(np.float64), axis=0)
+    smear_power(power, 0.4, 0.7)
+    np.testing.assert_allclose(power, expected, rtol=1e-4)
     changed = augmentation(reverberation=0.5)(example(), 1, np.random.default_rng(0))
     assert (changed[1:] > example()[1:]).all()
 
@@ -139,13 +139,17 @@ def test_reverberation_is_added_to_a_share_of_the_examples() -> None:
     assert 0.6 < np.mean(left) < 0.8
     always = augmentation(reverberation=0.5)(example(), 1, np.random.default_rng(0))
     decay = np.exp(-FEATURES.hop_seconds / (first := np.random.default_rng(0)).uniform(*DECAY_SECONDS))
-    np.testing.assert_array_equal(always, smear_energy(example(), first.uniform(0, 0.5), decay))  # as before the share
+    power = np.exp(example())
+    smear_power(power, first.uniform(0, 0.5), decay)
+    np.testing.assert_array_equal(always, np.log(power))  # as before the share
 
 
 def test_background_noise_has_its_ratio_to_speech_and_its_color() -> None:
     color = np.linspace(10, -10, 40)
-    added = np.exp(add_background(example(400), color, 10.0, np.random.default_rng(0)).astype(np.float64))
-    noise, speech = added - np.exp(example(400)), np.exp(example(400))
+    power = np.exp(example(400))
+    speech = power.astype(np.float64)
+    add_background(power, color, 10.0, np.random.default_rng(0))
+    noise = power - speech
     assert 10 * np.log10(speech.mean() / noise.mean()) == pytest.approx(10.0, abs=0.01)
     levels = 10 * np.log10(noise.mean(axis=0))
     np.testing.assert_allclose(levels - levels.mean(), color, atol=1.0)
@@ -200,6 +204,17 @@ def test_coding_noise_has_its_ratio_to_each_frame_and_follows_its_spectrum() -> 
     lowest, highest = noise[:, :500].mean(axis=1), noise[:, -500:].mean(axis=1)
     shares = power[:, :500] ** 0.5, power[:, -500:] ** 0.5
     np.testing.assert_allclose(lowest / highest, shares[0].mean(axis=1) / shares[1].mean(axis=1), rtol=0.3)
+
+
+@pytest.mark.parametrize("factor", [0.8, 0.97, 1.0, 1.25])
+def test_time_and_frequency_are_interpolated_linearly(factor: float) -> None:
+    features = example(37)
+    places = np.linspace(0, 36, round(37 / factor))
+    in_time = [np.interp(places, np.arange(37), features[:, place]) for place in range(40)]
+    np.testing.assert_allclose(stretch_time(features, len(places)), np.transpose(in_time), atol=1e-5)
+    bins = np.arange(40)
+    in_frequency = [np.interp(bins / factor, bins, frame) for frame in features]
+    np.testing.assert_allclose(warp_frequency(features, factor), in_frequency, atol=1e-5)
 
 
 def test_masks_are_filled_with_the_mean() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from voxline.audio.feature_settings import NORMALIZED, FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
 from voxline.errors import SettingsError
+from voxline.families.asr import augmentation_kernel as kernel
 from voxline.families.asr.settings import AugmentSettings
 
 Array = npt.NDArray[np.float32]
@@ -126,17 +127,23 @@ class Augmentation:
             frames = random.integers(0, len(self._silence) + 1, size=2)
             features = np.concatenate([self._silence[: frames[0]], features, self._silence[: frames[1]]])
 
-        # A room and its noise.
+        # A room and its noise, which both add power.
         bins = features.shape[1]
+        power: Array | None = None
         if settings.reverberation and (
             settings.reverberation_share == 1 or random.uniform() < settings.reverberation_share
         ):
+            power = np.exp(features)
             decay = np.exp(-self._hop_seconds / random.uniform(*DECAY_SECONDS))
-            features = smear_energy(features, random.uniform(0, settings.reverberation), decay)
+            smear_power(power, random.uniform(0, settings.reverberation), decay)
 
         if settings.background and random.uniform() < settings.background:
+            power = np.exp(features) if power is None else power
             color = draw_response(bins, 5.0, random)
-            features = add_background(features, color, random.uniform(*SPEECH_TO_NOISE), random)
+            add_background(power, color, random.uniform(*SPEECH_TO_NOISE), random)
+
+        if power is not None:
+            features = np.log(power, out=power)
 
         # A frequency response multiplies power, so it is added to log power: one sum for all of them.
         offset = np.zeros(bins)
@@ -165,9 +172,9 @@ class Augmentation:
             )
 
         # Each view has its own noise and masks, as CR-CTC wants it.
-        views = [self._view(features.copy(), random) for _ in range(self.views)]
-
-        return views[0] if self.views == 1 else np.concatenate(views, axis=1)
+        if self.views == 1:
+            return self._view(features, random)
+        return np.concatenate([self._view(features.copy(), random) for _ in range(self.views)], axis=1)
 
     def _draw_band(self, random: np.random.Generator) -> npt.NDArray[np.float64]:
         """The response of a random band limit, in dB [bins]."""
@@ -179,7 +186,7 @@ class Augmentation:
         return band_response(self._centers, (lowest, highest), slopes.tolist())
 
     def _view(self, features: Array, random: np.random.Generator) -> Array:
-        """The features with noise and masks."""
+        """The features with noise and masks, in place."""
         settings = self.settings
         bins = features.shape[1]
 
@@ -206,7 +213,7 @@ def stretch_time(features: Array, frames: int) -> Array:
     >>> stretch_time(np.array([[0.0], [2.0]], np.float32), 3).tolist()
     [[0.0], [1.0], [2.0]]
     """
-    return _interpolate(features, np.linspace(0, len(features) - 1, frames))
+    return kernel.interpolate_frames(features, *_places(np.linspace(0, len(features) - 1, frames), len(features)))
 
 
 def warp_frequency(features: Array, factor: float) -> Array:
@@ -218,45 +225,40 @@ def warp_frequency(features: Array, factor: float) -> Array:
     [[0.0, 0.5, 1.0, 1.5]]
     """
     bins = features.shape[1]
-    return np.ascontiguousarray(_interpolate(features.T, np.clip(np.arange(bins) / factor, 0, bins - 1)).T)
+    return kernel.interpolate_bins(features, *_places(np.clip(np.arange(bins) / factor, 0, bins - 1), bins))
 
 
-def smear_energy(features: Array, share: float, decay: float) -> Array:
+def smear_power(power: Array, share: float, decay: float) -> None:
     """Adds to each frame a share of the energy of those before it, which decays from frame to frame.
 
-    Of log power `x`, with power P = exp(x): Q[t] = P[t] + share · E[t - 1], and
-    E[t] = decay · E[t - 1] + (1 - decay) · P[t].
-
-    >>> power = np.exp(smear_energy(np.log([[1.0], [1e-9], [1e-9]]).astype(np.float32), 0.5, 0.5))
-    >>> [round(float(value), 3) for value in power[:, 0]]
-    [1.0, 0.25, 0.125]
-    """
-
-    # A recursive filter of first order along time, for each bin alone.
-    power = np.exp(features)
-    powers = power.copy()
-    energy = np.zeros(features.shape[1], np.float32)
-    for smeared, frame_power in zip(powers, power, strict=True):
-        smeared += np.float32(share) * energy
-        energy = np.float32(decay) * energy + np.float32(1 - decay) * frame_power
-
-    logarithm: Array = np.log(powers)
-
-    return logarithm
-
-
-def add_background(features: Array, color: npt.NDArray[np.float64], ratio: float, random: np.random.Generator) -> Array:
-    """Adds the power of Gaussian noise to log power.
+    Of power P: Q[t] = P[t] + share · E[t - 1], and E[t] = decay · E[t - 1] + (1 - decay) · P[t]: a recursive filter of
+    first order along time, for each bin alone.
 
     Args:
+      power: float32 [frames, bins]; it is changed.
+
+    >>> power = np.array([[1.0], [0.0], [0.0]], np.float32)
+    >>> smear_power(power, 0.5, 0.5)
+    >>> power[:, 0].tolist()
+    [1.0, 0.25, 0.125]
+    """
+    kernel.smear(power, np.float32(share), np.float32(decay), np.float32(1 - decay))
+
+
+def add_background(power: Array, color: npt.NDArray[np.float64], ratio: float, random: np.random.Generator) -> None:
+    """Adds the power of Gaussian noise.
+
+    Args:
+      power: float32 [frames, bins]; it is changed.
       color: dB, of each bin.
       ratio: mean power of speech to that of noise, in dB.
     """
-    power = np.exp(features)
-    noise = 10 ** (color / 10) * random.standard_exponential(features.shape)
-    noise *= power.mean(dtype=np.float64) / noise.mean() * 10 ** (-ratio / 10)
-    logarithm: Array = np.log(power + noise.astype(np.float32))
-    return logarithm
+    noise = random.standard_exponential(power.shape)
+
+    # The mean of the colored noise, by that of each bin.
+    bin_power = 10 ** (color / 10)
+    noise_power = (noise.mean(axis=0) * bin_power).mean()
+    kernel.add_scaled(power, noise, bin_power, power.mean(dtype=np.float64) / noise_power * 10 ** (-ratio / 10))
 
 
 def draw_response(bins: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -287,9 +289,8 @@ def add_coding_noise(features: Array, ratio: float, shaping: float, random: np.r
     shape = power ** np.float32(shaping)
     noise = shape * random.standard_exponential(features.shape, np.float32)
     noise *= power.mean(axis=1, keepdims=True) / shape.mean(axis=1, keepdims=True) * np.float32(10 ** (-ratio / 10))
-    logarithm: Array = np.log(power + noise)
-
-    return logarithm
+    noise += power
+    return np.log(noise, out=noise)
 
 
 def digital_silence(features: FeatureSettings, frames: int) -> Array:
@@ -333,12 +334,10 @@ def band_response(
     return response
 
 
-def _interpolate(rows: Array, positions: npt.NDArray[np.float64]) -> Array:
-    left = np.minimum(positions.astype(np.int64), len(rows) - 1)
-    right = np.minimum(left + 1, len(rows) - 1)
-    weight = (positions - left).astype(np.float32)[:, None]
-    interpolated: Array = rows[left] * (1 - weight) + rows[right] * weight
-    return interpolated
+def _places(positions: npt.NDArray[np.float64], size: int) -> tuple[npt.NDArray[np.int64], Array]:
+    """The places to the left of positions among `size`, and how far the positions are to the next."""
+    left = np.minimum(positions.astype(np.int64), size - 1)
+    return left, (positions - left).astype(np.float32)
 
 
 def _random_factor(limit: float, random: np.random.Generator) -> float:
