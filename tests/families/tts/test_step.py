@@ -165,7 +165,7 @@ def test_a_killed_run_resumes_to_the_same_result(
     one, two = whole.folder, next((tmp_path / "killed").glob(f"train/*/{DONE}")).parent
     expected, found = read_done(one), read_done(two)
     assert found["counts"] == expected["counts"]
-    assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-3)
+    assert {**found["metrics"], "data_wait": 0} == pytest.approx({**expected["metrics"], "data_wait": 0}, rel=1e-3)
     curves = [json.loads((folder / "logs" / "curves.json").read_text()) for folder in (one, two)]
     for left, right in zip(curves[0]["train"], curves[1]["train"], strict=True):
         # The order of sums differs from process to process; the norm of steep gradients magnifies that.
