@@ -80,12 +80,21 @@ _BRACKETS = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
     r"|⟨[^⟨⟩]{1,40}⟩|〔[^〔〕]{1,40}〕"
 )
+_LABELLED = 40
+_LABEL = re.compile(
+    r"(?:(?i:speaker|spk|agent|customer|caller|callee|operator|interviewer|interviewee|host|guest|doctor|patient|"
+    r"teacher|student|male|female|man|woman|sprecher(?:in)?|locuteur|locutrice|hablante|спикер|диктор)[ _-]?\w{0,3}"
+    r"|(?:说话人|发言人|话者|客服|客户|主持人|嘉宾|話者)[ _-]?\w{0,3}"
+    r"|[A-Z][0-9]{0,2}|[A-Z][A-Z .'-]{1,24}[0-9]{0,3}) ?(?::(?=\s|$)|：)|>>+"
+)
+"""Who speaks, in front of a text: `SPEAKER 1:`, `A:`, `DR. JONES:`, `说话人1：`, `>>`."""
 
 
 def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
-    """The reason to doubt a text: "number", "speaker", "path", or its words in brackets; empty if there is none.
+    """The reason to doubt a text: "number", "speaker", "path", or its words in brackets and the label of who speaks;
+    empty if there is none.
 
-    Several words in brackets are lines, each once, in their order.
+    Several of these are lines, each once, the label first.
 
     >>> (
     ...     text_doubt("44", "ann", "a/1.wav", ""),
@@ -95,6 +104,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
     ('number', 'speaker', 'number')
     >>> text_doubt("a/1.wav", "", "wavs/a/1.wav", ""), text_doubt("so (laughs) it", "", "1.wav", "")
     ('path', '(laughs)')
+    >>> text_doubt("SPEAKER 1: go [on]", "", "1.wav", ""), text_doubt("Ann: go", "ann", "1.wav", "")
+    ('speaker 1:\\n[on]', 'ann:')
     """
     if not text:
         return ""
@@ -104,9 +115,21 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
         return "speaker"
     if text == id or (text.lower().endswith(AUDIO_EXTENSIONS) and not re.search(r"\s", text)):
         return "path"
+    doubts = [label] if (label := _speaker_label(text, speaker)) else []
     if any(bracket in text for bracket in "[<({（【⟨〔"):
-        return "\n".join(dict.fromkeys(tag.lower() for tag in _BRACKETS.findall(text)))
-    return ""
+        doubts += dict.fromkeys(tag.lower() for tag in _BRACKETS.findall(text))
+    return "\n".join(doubts)
+
+
+def _speaker_label(text: str, speaker: str) -> str:
+    """The label in front of a text, in small letters; empty without one."""
+    begin = text[:_LABELLED]
+    if ":" not in begin and "：" not in begin and not begin.startswith(">>"):
+        return ""
+    if label := _LABEL.match(begin):
+        return label[0].lower()
+    name, colon, _ = begin.partition(":")
+    return f"{name.lower()}:" if colon and speaker and name.strip().lower() == speaker.lower() else ""
 
 
 class UnusableEntryError(Exception):
@@ -336,9 +359,14 @@ class Corpus:
         """Yields the lines of a UTF-8 text that are not blank, with numbers from 1, without BOM and line ends.
 
         Raises:
-          WorkError: the file cannot be read as UTF-8.
+          WorkError: the file cannot be read as UTF-8, or has no line feeds but carriage returns alone.
         """
         for number, line in enumerate(self.iter_text(path, newline="\n"), start=1):
+            if number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r"):
+                raise WorkError(
+                    f"{self.root / path}: its lines end in carriage returns alone, as on old Macs; convert it, as in: "
+                    "tr '\\r' '\\n' < OLD > NEW"
+                )
             if line.strip():
                 yield number, line.removesuffix("\n").removesuffix("\r")
 

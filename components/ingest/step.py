@@ -53,7 +53,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
-REVISION = 11
+REVISION = 12
 _STEP = "ingest"
 
 

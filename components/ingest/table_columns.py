@@ -14,12 +14,13 @@ USUAL_COLUMNS = {
     "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
     "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
     "split": ("split", "subset"),
-    "channel": ("channel", "channel_selector"),
+    "channel": ("channel", "channel_selector", "ch", "chan"),
     "offset": ("offset", "start", "start_time", "begin", "begin_time", "start_sec", "start_s"),
     "duration": ("duration", "dur"),
 }
 """The names under which corpora have the values of a manifest's line, the most usual first."""
 _ENDS = ("end", "end_time", "stop", "stop_time", "end_sec", "end_s")
+_BEGIN = re.compile(r"(?:(?:segment|utt(?:erance)?|audio)[_ ]?)?(?:start|begin|onset|offset)", re.IGNORECASE)
 _TIME = re.compile(
     r"(?:(?:segment|utt(?:erance)?|audio)[_ ]?)?(?:start|begin|onset|offset|from|end|stop|to|xmin|xmax)"
     r"(?:[_ ]?(?:time|ms|msec|millis(?:econds)?|s|sec(?:onds)?|samples?|frames?))*",
@@ -66,15 +67,19 @@ def describe_times(names: Iterable[str], columns: dict[str, str]) -> str:
     'start_ms and end_ms are kept, and cut no recordin'
     >>> describe_times(["path", "text", "start", "end"], {"offset": "start"})
     ''
+    >>> describe_times(["start_ms", "duration"], {"duration": "duration"})[:47]
+    'start_ms is kept, and cuts no recording: second'
     """
     if "offset" in columns:
         return ""
     times = [name for name in names if _TIME.fullmatch(name)]
+    # Beside a duration that is read, a start alone matters too.
+    if len(times) < 2 and not (times and "duration" in columns and _BEGIN.match(times[0])):
+        return ""
+    kept = "are kept, and cut" if len(times) > 1 else "is kept, and cuts"
     return (
-        f"{' and '.join(times)} are kept, and cut no recording: seconds are read from {USUAL_COLUMNS['offset'][0]} or "
+        f"{' and '.join(times)} {kept} no recording: seconds are read from {USUAL_COLUMNS['offset'][0]} or "
         f"{USUAL_COLUMNS['offset'][1]}, and from duration or end; corpus.columns.offset names another column"
-        if len(times) > 1
-        else ""
     )
 
 

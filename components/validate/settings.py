@@ -49,7 +49,9 @@ class ValueTexts(CheckSettings):
 
 
 class BracketedTexts(CheckSettings):
-    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances with words in brackets")
+    threshold: float = pydantic.Field(
+        0.02, ge=0, le=1, description="share of utterances with words in brackets or a label"
+    )
 
 
 class CutRecordings(CheckSettings):
@@ -256,7 +258,7 @@ class ValidateSettings(RunnerSettings):
         ValueTexts(), description="transcripts that are numbers, speakers or paths"
     )
     bracketed_texts: BracketedTexts = pydantic.Field(
-        BracketedTexts(), description="words in brackets, such as [noise], with the commonest"
+        BracketedTexts(), description="words in brackets, such as [noise], and labels such as SPEAKER 1:, the commonest"
     )
     cut_recordings: CutRecordings = pydantic.Field(
         CutRecordings(), description="durations that end before their recordings do, such as rounded ones"

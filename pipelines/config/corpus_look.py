@@ -258,7 +258,7 @@ def describe_doubts(look: CorpusLook) -> list[str]:
         doubt = str(parse_json(entry.extra).get(TEXT_DOUBT, "")) if TEXT_DOUBT in entry.extra else ""
         if doubt and doubt not in VALUES:
             brackets.update(doubt.split("\n"))
-            doubt = "words in brackets"
+            doubt = "words in brackets or labels of speakers"
         elif doubt:
             doubt = f"transcripts that are a {doubt}"
         elif entry.duration and not has_offsets and entry.seconds > entry.duration + DURATION_TOLERANCE_SECONDS:
@@ -273,7 +273,7 @@ def describe_doubts(look: CorpusLook) -> list[str]:
     lines = []
     for doubt, found in examples.items():
         listed = ", ".join(f"{tag} {count:,}" for tag, count in brackets.most_common(10))
-        more = f" ({listed})" if doubt == "words in brackets" else ""
+        more = f" ({listed})" if doubt.startswith("words in brackets") else ""
         lines.append(f"warning    {len(found):,} {doubt}{more}, such as {found[0]}")
 
     # As validate's frequent_transcript: of texts that people chose, none is many times as frequent.

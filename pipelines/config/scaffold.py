@@ -104,14 +104,22 @@ def propose_config(
     corpus = yaml.safe_load(proposal.text)["corpus"]
     limits = dict.fromkeys(("train", "dev", "test"), SAMPLE)
     settings = CorpusSettings.of({**corpus, "limits": limits, "max_reject_share": 1.0}, "corpus")
-    with tempfile.TemporaryDirectory(dir=scratch_root()) as store, contextlib.redirect_stdout(io.StringIO()):
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as store, contextlib.redirect_stdout(output):
         try:
             counts = ingest(store, settings).counts
         except VoxlineError as error:
             raise SettingsError(f"{folder}: ingest refuses what would be proposed: {error}") from error
     splits = ", ".join(f"{counts[split]:,} {split}" for split in limits)
     tried = f"tried      ingest reads a sample of it: {splits}"
-    return dataclasses.replace(proposal, findings=[*proposal.findings, tried])
+    return dataclasses.replace(proposal, findings=[*proposal.findings, tried, *_remarks(output.getvalue())])
+
+
+def _remarks(output: str) -> list[str]:
+    """Remarks of ingest about a corpus besides its counts: columns that it does not read, or takes for something."""
+    lines = [line.removeprefix("▸ ") for line in output.splitlines() if line.startswith("▸ ")]
+    remarks = (line for line in lines if not line.startswith("ingest: ") or "channel" in line)
+    return [f"ingest     {line.removeprefix('ingest: ')}" for line in dict.fromkeys(remarks)]
 
 
 def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str) -> ConfigProposal:

@@ -426,7 +426,7 @@ def test_a_manifest_may_be_one_list(layout: str, corpus: Path, record: Record, i
 def test_a_list_that_is_cut_is_refused_by_name(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("a.wav")
     (corpus / "manifest.json").write_text('[{"audio_filepath": "a.wav", "text": "go"},\n', encoding="utf-8")
-    with pytest.raises(WorkError, match=r"manifest\.json: it begins as a list in JSON does.*jq -c"):
+    with pytest.raises(WorkError, match=r"manifest\.json: it is one value in JSON.*Expecting value.*jq -c"):
         ingest("manifest")
 
 
@@ -509,6 +509,30 @@ def test_a_text_that_is_something_else_is_marked_for_validate(corpus: Path, reco
     assert list(doubts.values()) == ["number", "speaker", "path", "[noise]\n(sic)", "duration", ""]
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("SPEAKER 1: go on", "speaker 1:"),
+        ("Speaker_02: go on [noise]", "speaker_02:\n[noise]"),
+        ("A: go on", "a:"),
+        ("DR. JONES: go on", "dr. jones:"),
+        ("Ann: go on", "ann:"),
+        ("说话人1：你好", "说话人1："),
+        (">> go on", ">>"),
+        ("AT 7:30 go on", ""),
+        ("we said: go on", ""),
+        ("Note: go on", ""),
+    ],
+)
+def test_a_label_in_front_of_a_text_is_marked_for_validate(
+    text: str, label: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    """Field case F6, and transcripts of meetings."""
+    record("a.wav")
+    write_table(corpus, ["path,sentence,speaker", f"a.wav,{text},ann"], "t.csv")
+    assert ingest("csv").utterances["a.wav"].extra.get("text_doubt", "") == label
+
+
 def test_channels_that_are_mixed_are_compared(corpus: Path, record: Record, ingest: Ingest, tmp_path: Path) -> None:
     """Field case F2, and microphones whose wires are swapped: their mixture is silence."""
     noise = np.random.default_rng(2).uniform(-0.3, 0.3, (2, RATE))
@@ -535,6 +559,166 @@ def test_channels_that_are_mixed_are_compared(corpus: Path, record: Record, inge
     assert (
         "its two channels cancel each other when they are mixed: name one of them in a column channel" in silent.detail
     )
+
+
+def test_keys_of_a_manifest_that_look_like_times_are_said(
+    corpus: Path, record: Record, ingest: Ingest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("a.wav", seconds=1.6)
+    line = {"id": "a", "audio_filepath": "a.wav", "text": "go", "speaker": "s", "split": "t", "duration": 0.5}
+    for times in ({"start_ms": 500, "end_ms": 1_000}, {"start_ms": 500}):
+        write_table(corpus, [json.dumps(line | times)] * 2, "m.jsonl")
+        assert ingest("manifest").utterances["a"].extra["start_ms"] == 500
+        said = capsys.readouterr().out
+        assert said.count("no recording: seconds are read from offset or start") == 1
+        assert f"m.jsonl:1: {' and '.join(times)} " in said
+    write_table(corpus, [json.dumps(line | {"offset": 0.5, "start_ms": 500})], "m.jsonl")
+    ingest("manifest")
+    assert "no recording" not in capsys.readouterr().out
+
+
+def test_a_key_that_is_there_twice_is_a_reject(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    lines = [
+        '{"id": "a", "audio_filepath": "a.wav", "text": "go", "text": "stop"}',
+        '{"id": "b", "audio_filepath": "a.wav", "text" : "go", "text" : "stop"}',
+        '{"id": "c", "audio_filepath": "a.wav", "text": "go", "text": "go"}',
+        '{"id": "d", "audio_filepath": "a.wav", "text": "say \\"go\\": now", "more": {"id": 1, "a": 1, "a": 1.0}}',
+        '{"id": "e", "audio_filepath": "a.wav", "text": "go", "more": [{"a": 1, "a": 2}]}',
+    ]
+    write_table(corpus, lines, "m.jsonl")
+    out = ingest("manifest")
+    assert out.ids == ["c", "d"]
+    assert out.details["m.jsonl:1"] == "m.jsonl:1: the key `text` is there twice, with two values"
+    assert list(out.rejects) == ["m.jsonl:1", "m.jsonl:2", "m.jsonl:5"]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("form", [{"data": [0, 1]}, {"version": "1", "n": 2, "utterances": [0, 1], "tags": []}])
+def test_a_manifest_may_be_a_mapping_with_a_list(
+    form: dict[str, Any], indent: int | None, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("a.wav")
+    record("b.wav")
+    utterances = [{"audio": f"{name}.wav", "sentence": "good day"} for name in "ab"]
+    whole = {key: utterances if value == [0, 1] else value for key, value in form.items()}
+    (corpus / "manifest.json").write_text(json.dumps(whole, indent=indent), encoding="utf-8")
+    out = ingest("manifest")
+    assert (out.ids, out.rejects) == (["a.wav", "b.wav"], {})
+
+
+def test_json_over_several_lines_is_read_or_refused_by_name(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    utterance = json.dumps({"audio_filepath": "a.wav", "text": "good day", "more": {"a": 1}}, indent=2)
+    (corpus / "manifest.json").write_text(utterance, encoding="utf-8")
+    assert ingest("manifest").utterances["a.wav"].text == "good day"
+    for content, fault in (
+        (f"{utterance}\n{utterance}\n", "Extra data"),
+        (json.dumps({"audio": ["a.wav"], "text": ["go"]}, indent=2), "a mapping of audio, text"),
+        (json.dumps({"a.wav": {"text": "go"}}, indent=2), "a mapping of a.wav, and no list"),
+    ):
+        (corpus / "manifest.json").write_text(content, encoding="utf-8")
+        with pytest.raises(WorkError, match=rf"manifest\.json: it is one value in JSON.*{fault}.*jq -c"):
+            ingest("manifest")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tables_may_end_their_lines_as_old_macs_do(count: int, corpus: Path, record: Record, ingest: Ingest) -> None:
+    for number in range(count):
+        record(f"{number}.wav")
+    lines = ["path\tsentence", *(f"{number}.wav\tgood day {number}" for number in range(count))]
+    (corpus / "t.tsv").write_bytes("\r".join(lines).encode() + b"\r")
+    assert [utterance.text for utterance in ingest("csv").utterances.values()] == [
+        f"good day {n}" for n in range(count)
+    ]
+    (corpus / "t.tsv").unlink()
+    (corpus / "t.csv").write_bytes("\r".join(lines).replace("\t", ",").encode() + b"\r")
+    assert len(ingest("csv").ids) == count
+    (corpus / "metadata.csv").write_bytes(b"a|good day\rb|go on\r")
+    with pytest.raises(WorkError, match=r"metadata\.csv: its lines end in carriage returns alone.*tr "):
+        ingest("ljspeech")
+
+
+def test_a_fraction_with_a_comma_is_no_number_of_seconds(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav", seconds=1.6)
+    write_table(corpus, ["path;start;end;sentence", "a.wav;0,5;1,25;good day", "a.wav;0.5;1.25;go on"], "t.csv")
+    assert ingest("csv").details["a.wav"] == (
+        "t.csv, row 2: start '0,5', end '1,25'; seconds are accepted; write a point where the fraction begins, as in "
+        "0.5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (["a,Good day.", "b,Go on, now."], r"no \| between their fields, but a comma.*corpus\.format csv"),
+        (["a;Good day.;good day", "b;Go on.;go on"], "no .* but a semicolon"),
+        (["a\tGood day.", "b\tGo on."], "no .* but a tab"),
+        (["a|en|Good day.|good day x", "b|en|Go on.|go on y"], "4 fields, such as 'a|en|Good day.*a header"),
+        (["a|A.|a.|1.2|ann", "b|B.|b.|1.3|ann"], r"5 fields.*corpus\.format csv"),
+    ],
+)
+def test_a_metadata_csv_of_other_fields_says_what_to_do(
+    lines: list[str], refused: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("wavs/a.wav")
+    write_table(corpus, lines)
+    with pytest.raises(WorkError, match=refused):
+        ingest("ljspeech")
+
+
+def test_a_fourth_field_may_be_the_speaker(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for number in range(4):
+        record(f"wavs/a{number}.wav")
+    write_table(corpus, [f"a{n}|{TEXTS[n]}|{READ[n]}|{'ann' if n % 2 else 'bob'}" for n in range(4)])
+    assert {utterance.speaker for utterance in ingest("ljspeech").utterances.values()} == {"ann", "bob"}
+
+
+def test_a_speaker_of_two_words_is_a_reject(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for name in "ab":
+        record(f"{name}.wav")
+    tables = {"wav.scp": "a a.wav\nb b.wav\n", "text": "a go\nb on\n", "utt2spk": "a ann\nb bob f\n"}
+    for name, content in tables.items():
+        (corpus / name).write_text(content, encoding="utf-8")
+    out = ingest("kaldi")
+    assert (out.ids, out.details) == (["a"], {"b": "utt2spk:2: 'bob f' for a speaker; one word is accepted"})
+
+
+@pytest.mark.parametrize("name", ["ch", "chan"])
+def test_a_channel_has_short_names_too(name: str, corpus: Path, ingest: Ingest) -> None:
+    write_call(corpus / "call.wav")
+    write_table(corpus, [f"path,{name},sentence", f"call.wav,0,{SIDES[0]}", f"call.wav,1,{SIDES[1]}"], "calls.csv")
+    assert [utterance.extra["channel"] for utterance in ingest("csv").utterances.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("format", ["ljspeech", "thchs30", "librispeech", "text_files", "common_voice", "kaldi"])
+def test_recordings_in_which_nobody_speaks_reach_convert_in_every_format(
+    format: str, corpus: Path, record: Record, ingest: Ingest, tmp_path: Path
+) -> None:
+    """Field case U1."""
+    tables = {
+        "ljspeech": {"metadata.csv": "1-2-0|Good day.|good day\n1-2-1||\n"},
+        "thchs30": {"data/A1_0.wav.trn": "绿\nlv4\nl v4\n", "data/A1_1.wav.trn": "\n"},
+        "librispeech": {"1/2/1-2.trans.txt": "1-2-0 GOOD DAY\n1-2-1\n"},
+        "text_files": {"1-2-0.txt": "good day\n", "1-2-1.txt": "\n"},
+        "common_voice": {"validated.tsv": "client_id\tpath\tsentence\nann\t1-2-0.wav\tgood\nann\t1-2-1.wav\t\n"},
+        "kaldi": {"wav.scp": "1-2-0 1-2-0.wav\n1-2-1 1-2-1.wav\n", "text": "1-2-0 go\n1-2-1\n"},
+    }[format]
+    folder = {"ljspeech": "wavs/", "thchs30": "data/", "librispeech": "1/2/", "common_voice": "clips/"}.get(format, "")
+    for number in range(2):
+        record(
+            f"{folder}{'A1_' if format == 'thchs30' else '1-2-'}{number}.{'flac' if format == 'librispeech' else 'wav'}"
+        )
+    for name, content in tables.items():
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_text(content, encoding="utf-8")
+    out = ingest(format, splits={}, split={"by": "utterance", "dev": 0, "test": 0})
+    assert [bool(utterance.text) for utterance in out.utterances.values()] == [True, False]
+    settings = {"sample_rate": RATE, "alphabet": "abcdefghijklmnopqrstuvwxyz 绿", "silence_db": -90}
+    accepted = convert(out.work.folder, tmp_path / "store", ConvertSettings.of({**settings, "max_negative_share": 0.5}))
+    assert accepted.counts["negatives"] == 1
+    with pytest.raises(WorkError, match=r"1 × transcript_missing, .* convert\.max_negative_share accepts"):
+        convert(out.work.folder, tmp_path / "store", ConvertSettings.of(settings))
 
 
 CELLS = st.lists(

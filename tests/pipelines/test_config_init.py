@@ -427,12 +427,25 @@ def test_the_demo_is_not_told_so_and_read_prompts_are(tmp_path: Path, real_data:
     assert any(line.startswith("vocabulary") for line in propose_config(prompts).findings)
 
 
+@pytest.mark.parametrize("name", ["all.jsonl", "all.csv"])
+def test_times_that_are_not_read_are_told_before_a_run(name: str, tmp_path: Path) -> None:
+    recording(tmp_path / "a.wav", seconds=3.0)
+    rows = [{"path": "a.wav", "text": f"good day {n}", "start_ms": 10 * n, "end_ms": 900 + n} for n in range(20)]
+    lines = [json.dumps(row) for row in rows]
+    if name.endswith(".csv"):
+        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    findings = "\n".join(propose_config(tmp_path).findings)
+    assert "start_ms and end_ms are kept, and cut no recording" in findings
+    assert "corpus.columns.offset names another column" in findings
+
+
 def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) -> None:
     """Field cases F3 and F6: counts and examples, as validate has them."""
     texts = [*["44"] * 3, *["so [noise] it (sic) is"] * 4, "x", *["one two three four"] * 20]
     warnings = "\n".join(propose_config(dictate(tmp_path / "c", texts)).findings)
     assert "warning    3 transcripts that are a number, such as '44' of 0" in warnings
-    assert "warning    4 words in brackets ([noise] 4, (sic) 4), such as 'so [noise] it (sic) is' of 3" in warnings
+    assert "warning    4 words in brackets or labels of speakers ([noise] 4, (sic) 4), such as 'so" in warnings
     assert "warning    20 transcripts of under 2 or over 30 characters a second" not in warnings
     assert "warning    1 transcripts of under" not in warnings
     long = dictate(tmp_path / "d", ["a" * 40, *["one two"] * 20, *["two one"] * 3])

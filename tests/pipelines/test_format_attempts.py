@@ -31,8 +31,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     [
         (
             {"metadata.csv": "a|Good|morning|extra\n", "wavs/a.wav": ""},
-            "ljspeech: 1 lines cannot be read, such as metadata.csv:1: 4 fields in "
-            "'a|Good|morning|extra', the table has 3; accepted: id|text|normalized text",
+            "ljspeech: CORPUS/metadata.csv: 4 fields, such as 'a|Good|morning|extra'; an id, a text and its reading",
         ),
         (
             {"list.txt": "a|Good|good\n", "wavs/a.wav": ""},
@@ -143,7 +142,7 @@ def test_a_text_beside_each_recording_is_a_layout(tmp_path: Path) -> None:
 
 def test_lists_in_lists_are_no_manifest(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c", {"manifest.jsonl": "[" * 100_000 + "\n", "a.wav": ""})
-    with pytest.raises(SettingsError, match=r"The closest is manifest: .*manifest\.jsonl: it begins as a list"):
+    with pytest.raises(SettingsError, match=r"The closest is manifest: .*manifest\.jsonl: it is one value in JSON"):
         look_at_corpus(corpus)
 
 

@@ -67,6 +67,8 @@ def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
     if path.suffix.lower() == ".tsv":
         # csv.reader would end the table at a carriage return within a line.
         header, lines, _ = _at_header(corpus.iter_text(str(path), newline="\n"))
+        if "\r" in header.rstrip("\r\n") and not header.endswith("\n"):  # unless it ends each, as on old Macs
+            _, lines, _ = _at_header(corpus.iter_text(str(path), newline="\r"))
         return (line.rstrip("\r\n").split("\t") for line in lines)
     header, lines, separator = _at_header(corpus.iter_text(str(path), newline=""))
     return csv.reader(lines, delimiter=separator or _separator(header, corpus), strict=True)
@@ -197,7 +199,8 @@ def _entry(
     except ValueError:
         timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, timed_by)]
         times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
-        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
+        point = "; write a point where the fraction begins, as in 0.5" if re.search(r"\d,\d", times) else ""
+        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted{point}")
 
     further = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
     own = (*UTTERANCE_KEYS, CHANNEL_KEY)

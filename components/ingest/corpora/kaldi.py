@@ -100,7 +100,10 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
         if channel and parse_channel(channel) is None:
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: a side {channel!r} of {wav!r}; A or B is accepted")
             continue
-        speaker, _ = speakers.get(id, ("", ""))
+        speaker, place = speakers.get(id, ("", ""))
+        if len(speaker.split()) > 1:
+            yield Reject(id, Reason.BAD_ENTRY, f"{place}: {speaker[:80]!r} for a speaker; one word is accepted")
+            continue
         sex, _ = sexes.get(speaker, ("", ""))
         yield CorpusEntry(
             id=id,

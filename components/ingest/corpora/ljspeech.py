@@ -119,6 +119,17 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
     if count == 4 and _most(rows, 3, _NUMBER.fullmatch):
         print_status(f"{table}: four fields, the last a length, which is kept")
         return Fields(count=4, text=2, raw=1, extra={"length": 3})
+    if len(rows) > 1 and count == 4 and _are_names([row[3] for row in rows]):
+        print_status(f"{table}: four fields, the last a speaker")
+        return Fields(count=4, text=2, raw=1, speaker=3)
+    if rows and count == 1:
+        _refuse_separator(rows, table)
+    if rows and count > 3:
+        raise WorkError(
+            f"{table}: {count} fields, such as {'|'.join(rows[0])[:80]!r}; an id, a text and its reading are "
+            "accepted, and a length or a speaker behind them; give the table a header that names its columns, and "
+            "corpus.format csv"
+        )
     if count != 3 or not rows:
         return LJSPEECH
 
@@ -156,6 +167,20 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
         f"{table}: the third field should be a reading of the second, and it is {example[2][:80]!r} for "
         f"{example[1][:80]!r}; give the table a header that names its columns, and corpus.format csv"
     )
+
+
+def _refuse_separator(rows: Sequence[Sequence[str]], table: str) -> None:
+    """Refuses a table most of whose lines have another separator, as spreadsheets write them, and no bar.
+
+    Raises:
+      WorkError: they have.
+    """
+    for separator, name in (("\t", "a tab"), (";", "a semicolon"), (",", "a comma")):
+        if _most(rows, 0, lambda line, separator=separator: separator in line):  # type: ignore[misc]
+            raise WorkError(
+                f"{table}: its lines have no | between their fields, but {name}: {rows[0][0][:80]!r}; give it a first "
+                "line that names its columns, such as path and text, and corpus.format csv"
+            )
 
 
 def _most(rows: Sequence[Sequence[str]], place: int, has: Callable[[str], object]) -> bool:
@@ -212,7 +237,8 @@ def _entry(
     folders = (table.parent / WAVS, table.parent)
     id = next((stem.relative_to(folder).as_posix() for folder in folders if stem.is_relative_to(folder)), name)
     text = values[fields.text]
-    if not text:
+    # Without any text nobody speaks, which convert accepts or rejects; a reading alone was forgotten.
+    if not text and fields.raw is not None and values[fields.raw]:
         place = "third field, the normalized text," if fields == LJSPEECH else "text"
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the {place} is empty")
 

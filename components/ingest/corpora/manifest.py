@@ -2,9 +2,9 @@
 
 https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Voxline's
 own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read, gzipped or not, also
-where it is one list of all utterances; the name of the file is the split (`train.jsonl`, `test_manifest.json`) unless
-the line has a `split`. Other names of keys, such as `transcript` or `speaker_id`, are understood where the usual ones
-are absent (`USUAL_COLUMNS`).
+where it is one list of all utterances, or a mapping with one; the name of the file is the split (`train.jsonl`,
+`test_manifest.json`) unless the line has a `split`. Other names of keys, such as `transcript` or `speaker_id`, are
+understood where the usual ones are absent (`USUAL_COLUMNS`).
 """
 
 import json
@@ -14,10 +14,17 @@ from typing import Any
 
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import USUAL_COLUMNS, describe_sides, end_column, map_columns
+from voxline.components.ingest.table_columns import (
+    USUAL_COLUMNS,
+    describe_sides,
+    describe_times,
+    end_column,
+    map_columns,
+)
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
 from voxline.errors import WorkError
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 
 EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -35,7 +42,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
 
-    read_line = LineReader(corpus.settings.columns)
+    read_line = LineReader(corpus.settings.columns, describe=True)
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
@@ -43,7 +50,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         folder = path.parent.as_posix()
         split = path.name.partition(".json")[0]
         _, first = next(corpus.read_lines(name), (0, ""))
-        if first.lstrip().startswith("["):
+        if _is_one_value(first):
             for place, values in enumerate(_read_list(corpus, name), 1):
                 source = f"{name}, element {place}"
                 yield read_line.checked(values, source, folder, split)
@@ -52,11 +59,30 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             yield read_line(line, f"{name}:{number}", folder, split)
 
 
+def _is_one_value(first: str) -> bool:
+    """True if a file with this first line is one value over several lines, or a mapping that holds all utterances."""
+    first = first.strip()
+    if not first.startswith("{"):
+        return first.startswith("[")
+    try:
+        return _list_key(_parse(first)) != ""
+    except (ValueError, RecursionError):
+        return first == "{" or first.endswith((",", "[", "{"))  # a line that is cut is a reject, and no more
+
+
+def _list_key(value: Any) -> str:
+    """The key of a mapping's one list of mappings, as in {"data": [{…}, …]}; empty if it names a recording."""
+    if not isinstance(value, dict) or "audio_filepath" in map_columns(value, ColumnNames()):
+        return ""
+    lists = [key for key, values in value.items() if isinstance(values, list) and values]
+    return lists[0] if len(lists) == 1 and all(isinstance(element, dict) for element in value[lists[0]]) else ""
+
+
 def _read_list(corpus: Corpus, name: str) -> list[Any]:
-    """The elements of a file that is one list in JSON.
+    """The elements of a file that is one value in JSON: a list, a mapping that holds it, or one utterance.
 
     Raises:
-      WorkError: it is too large to be read as a whole, or no such list.
+      WorkError: it is too large to be read as a whole, or no such value.
     """
     lines = []
     characters = 0
@@ -70,14 +96,21 @@ def _read_list(corpus: Corpus, name: str) -> list[Any]:
     else:
         try:
             values = _parse("".join(lines))
+            if key := _list_key(values):
+                print_status(f"{name}: one mapping; its utterances are the list {key!r}")
+                values = values[key]
             if isinstance(values, list):
                 return values
-            fault = "no list"
+            # One utterance; lists would be columns.
+            is_utterance = "audio_filepath" in map_columns(values, corpus.settings.columns)
+            if is_utterance and not any(isinstance(value, list) for value in values.values()):
+                return [values]
+            fault = f"a mapping of {', '.join(values)[:80]}, and no list of utterances"
         except (ValueError, RecursionError) as error:
             fault = str(error)
     raise WorkError(
-        f"{corpus.root / name}: it begins as a list in JSON does, and cannot be read as one ({fault}); write one "
-        "utterance a line, as in: jq -c '.[]' OLD > NEW"
+        f"{corpus.root / name}: it is one value in JSON over several lines, and cannot be read as utterances "
+        f"({fault}); write one utterance a line, as in: jq -c '.[]' OLD > NEW (for a list), or jq -c . OLD > NEW"
     )
 
 
@@ -92,13 +125,16 @@ class LineReader:
     Args:
       columns: the names of keys that a person chose.
       is_whole: the duration of a line without an offset is only kept: its recording is the utterance.
+      describe: says once which further keys look like times, and are not read.
     """
 
-    def __init__(self, columns: ColumnNames, is_whole: bool = False) -> None:
+    def __init__(self, columns: ColumnNames, is_whole: bool = False, describe: bool = False) -> None:
         self._columns = columns
         self._is_whole = is_whole
+        self._describe = describe
         self._chosen = columns != ColumnNames()
         self._usual: set[tuple[str, ...]] = set()
+        self._timeless: set[tuple[str, ...]] = set()
 
     def __call__(self, line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
         """The entry of a line.
@@ -112,6 +148,9 @@ class LineReader:
             values = _parse(line)
         except (ValueError, RecursionError) as error:
             return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
+        # Most lines have as many names as keys, so that only others are read again, more slowly.
+        if isinstance(values, dict) and _count_names(line) > len(values) and (key := _repeated_key(line)):
+            return Reject(source, Reason.BAD_ENTRY, f"{source}: the key `{key}` is there twice, with two values")
         return self.checked(values, source, folder, file_split)
 
     def checked(self, values: Any, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
@@ -138,6 +177,9 @@ class LineReader:
         plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
         if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):
             return fault
+        extra = {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN}
+        if extra and self._describe:
+            self._describe_times(extra, source, offset, duration)
         entry = CorpusEntry(
             "" if id is None else str(id),
             str(audio),
@@ -149,9 +191,20 @@ class LineReader:
             None if duration is None else float(duration),
             None,
             source,
-            {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
+            extra,
         )
         return whole_recording(entry) if self._is_whole and offset is None else entry
+
+    def _describe_times(self, extra: dict[str, Any], source: str, offset: Any, duration: Any) -> None:
+        """Says once that keys look like times and are not read; sets of keys without any are remembered."""
+        keys = tuple(extra)
+        if offset is not None or keys in self._timeless:
+            return
+        if times := describe_times(keys, {} if duration is None else {"duration": "duration"}):
+            print_status(f"{source}: {times}")
+            self._describe = False
+        elif len(self._timeless) < _MAX_USUAL:
+            self._timeless.add(keys)
 
     def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
@@ -205,6 +258,27 @@ def _parse(line: str) -> Any:
         return parse_json(line)
     except ValueError:
         return json.loads(line)
+
+
+def _count_names(line: str) -> int:
+    """How many keys a line seems to have, also within its values."""
+    return line.count('":') + line.count('" :')
+
+
+def _repeated_key(line: str) -> str:
+    """The first key that is there twice in one mapping, with different values; empty if there is none."""
+    repeated: list[str] = []
+
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in values and values[key] != value:
+                repeated.append(key)
+            values[key] = value
+        return values
+
+    json.loads(line, object_pairs_hook=check)
+    return repeated[0] if repeated else ""
 
 
 def _duration_until(end: Any, offset: Any) -> Any:

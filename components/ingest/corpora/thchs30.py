@@ -104,6 +104,8 @@ def _read_transcript(corpus: Corpus, path: PurePosixPath, parts: _Parts) -> None
     #   绿 是 阳春 烟 景
     #   lv4 shi4 yang2 chun1 yan1 jing3
     #   l v4 sh ix4 ii iang2 ch un1 ii ian1 j ing3
+    # Without any line nobody speaks, which convert accepts or rejects.
+    lines = lines or ["", ""]
     if len(lines) not in (2, 3):
         parts.faults.append(f"{path}: {len(lines)} lines; accepted: hanzi, pinyin and phones, a line each")
         return
@@ -143,8 +145,6 @@ def _entry(parts: _Parts) -> CorpusEntry | Reject:
         return Reject(parts.id, Reason.BAD_ENTRY, "; ".join(parts.faults))
     if not parts.source:
         return Reject(parts.id, Reason.TRANSCRIPT_MISSING, f"{parts.audio}: no {TRANSCRIPT} and no list has its words")
-    if not (parts.hanzi or parts.pinyin):
-        return Reject(parts.id, Reason.TRANSCRIPT_MISSING, f"{parts.source}: the transcript is empty")
 
     texts = {"hanzi": parts.hanzi, "pinyin": parts.pinyin, "phones": parts.phones}
     return CorpusEntry(
@@ -154,5 +154,5 @@ def _entry(parts: _Parts) -> CorpusEntry | Reject:
         speaker=parts.id.partition("_")[0],
         split="".join(splits) or "data",
         source=parts.source,
-        extra={key: text for key, text in texts.items() if text},
+        extra={key: text for key, text in texts.items() if text or not (parts.hanzi or parts.pinyin)},
     )

@@ -38,7 +38,7 @@ CHECKS = [
     ),
     CorpusCheck("identical_transcripts", "Do the transcripts differ?", "share", transcripts.identical_transcripts),
     CorpusCheck("value_texts", "Are the transcripts texts, no numbers or names?", "share", sense.value_texts),
-    CorpusCheck("bracketed_texts", "Are the transcripts free of brackets?", "share", sense.bracketed_texts),
+    CorpusCheck("bracketed_texts", "Are the transcripts free of brackets and labels?", "share", sense.bracketed_texts),
     CorpusCheck("cut_recordings", "Does each utterance end with its recording?", "share", sense.cut_recordings),
     CorpusCheck("frequent_transcript", "Is no transcript far more frequent?", "times", sense.frequent_transcript),
     CorpusCheck("unlike_channels", "Are the channels that are mixed alike?", "share", sense.unlike_channels),

@@ -12,6 +12,8 @@ from voxline.components.validate.settings import ValidateSettings
 VALUES = ("number", "speaker", "path")
 """Of ingest's doubts: what a text is."""
 DURATION = "duration"
+LABEL_ENDS = (":", "：", ">")
+"""Of ingest's doubts about a label in front of a text; words in `<…>` begin with a bracket."""
 NAMED = 10
 """Brackets that the detail names."""
 
@@ -22,15 +24,24 @@ def value_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFindi
 
 def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     brackets = [name for name in corpus.doubts.names if name not in ("", DURATION, *VALUES)]
-    return _doubted(corpus, brackets, "transcripts have words in brackets")
+    reasons = {reason for name in brackets for reason in name.split("\n")}
+    labels = {reason for reason in reasons if reason.endswith(LABEL_ENDS) and reason[0] not in "<[("}
+    remedies = [
+        *(
+            ["convert.frontend.tags names sounds to remove; [*] in it removes all in such brackets"]
+            * (reasons > labels)
+        ),
+        *(["take labels of speakers out of the texts"] * bool(labels)),
+    ]
+    return _doubted(corpus, brackets, "transcripts have words in brackets or a speaker's label", "; ".join(remedies))
 
 
 def cut_recordings(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     return _doubted(corpus, [DURATION], "utterances end before their recordings do, and none begins later")
 
 
-def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: str) -> CheckFinding:
-    """The share of utterances with one of ingest's doubts; the detail has the commonest."""
+def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: str, remedy: str = "") -> CheckFinding:
+    """The share of utterances with one of ingest's doubts; the detail has the commonest, and a remedy."""
     if not len(corpus):
         return not_checked("there are no utterances")
     codes = corpus.doubts.codes
@@ -46,7 +57,7 @@ def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: st
     return share_finding(
         rows,
         len(corpus),
-        text + (f": {listed}{example}" if listed else ""),
+        text + (f": {listed}{example}" if listed else "") + (f"; {remedy}" if remedy else ""),
         lambda row: corpus.doubts[row].replace("\n", ", "),
     )
 
