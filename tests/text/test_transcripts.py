@@ -144,6 +144,27 @@ def test_a_noise_may_be_a_symbol_of_its_own() -> None:
     assert apply_frontend("press the button (click) and hold", listed).symbols == "press the button and hold"
 
 
+def test_every_string_in_brackets_may_be_a_tag() -> None:
+    written = "[door slams] so [hesi [x] tation] what (laughs) (it seems) {aside}"
+    square = FrontendSettings(tags=["[*]"])
+    assert apply_frontend(written, square).symbols == "so what it seems aside"
+    assert apply_frontend(written, FrontendSettings(tags=["[*]", "(*)", "{*}"])).symbols == "so what"
+    assert (
+        apply_frontend("门【关门】开了", FrontendSettings(kind="mandarin_transcript", tags=["【*】"])).symbols
+        == "门开了"
+    )
+    assert apply_frontend("[Door-Slams] so [x]", FrontendSettings(tags=["Door-slams"])).symbols == "so x"
+    letters = Alphabet.from_name(LATIN + "#").characters
+    assert apply_frontend("so [x] it", FrontendSettings(tags=["[*]"], tag_symbol="#"), letters).symbols == "so # it"
+    with pytest.raises(UnsupportedText, match="nobody understood"):
+        apply_frontend("so [unintelligible] it", square)
+    assert apply_frontend("[" * 50_000 + "]" * 50_000 + "so", square).symbols == "so"
+    with pytest.raises(
+        ValueError, match=r"'\[noise\]' has brackets; give the name alone, such as noise, or one of \[\*\]"
+    ):
+        FrontendSettings(tags=["[noise]"])
+
+
 @pytest.mark.parametrize("kind", ["transcript", "english_transcript", "mandarin_transcript"])
 @pytest.mark.parametrize(
     "text",

@@ -1,5 +1,6 @@
 """The settings of the text frontend, which a model carries in model.json."""
 
+import re
 from typing import Literal
 
 import pydantic
@@ -7,7 +8,7 @@ import pydantic
 from voxline.settings import Settings
 from voxline.text.alphabet import UnsupportedText
 from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
-from voxline.text.transcripts import NOISES, Marks
+from voxline.text.transcripts import EVERY_TAG, NOISES, Marks
 
 FrontendKind = Literal[
     "transcript",
@@ -38,8 +39,9 @@ class FrontendSettings(Settings):
     tags: list[str] = pydantic.Field(
         list(NOISES),
         description="for ASR: what in brackets, such as [noise], <laughter> or (cough), is a sound and no word; it is "
-        "removed. By this default (click) and such within a sentence are words. Other brackets lose their marks, and a "
-        "tag of speech that nobody understood stays for its reject",
+        "removed. By this default (click) and such within a sentence are words. Other brackets lose their marks, "
+        "unless [*] or (*) is listed: every string in such brackets. A tag of speech that nobody understood stays "
+        "for its reject",
     )
     tag_symbol: str = pydantic.Field(
         "", max_length=1, description="transcript: a symbol of the alphabet that stands for each of `tags`; empty: none"
@@ -58,6 +60,18 @@ class FrontendSettings(Settings):
         description="mandarin: words and names with their pinyin, such as {Wechat: wei1 xin4, 仇英: qiu2 ying1}; "
         "capitals such as APP are read as letters without it",
     )
+
+    @pydantic.field_validator("tags")
+    @classmethod
+    def _check_tags(cls, tags: list[str]) -> list[str]:
+        for tag in tags:
+            if tag not in EVERY_TAG and re.search(r"[\[\](){}<>（）【】]", tag):
+                raise ValueError(
+                    f"{tag!r} has brackets; give the name alone, such as noise, or one of {', '.join(EVERY_TAG)} "
+                    "for every string in such brackets"
+                )
+        # As the names of a text are read.
+        return [tag if tag in EVERY_TAG else re.sub(r"[\s_-]+", " ", tag.lower()).strip() for tag in tags]
 
     @pydantic.field_validator("tag_symbol")
     @classmethod

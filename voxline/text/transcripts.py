@@ -59,6 +59,12 @@ _MARKUP = re.compile(
 """Of subtitles and pages, and times; what is in a group stands between words."""
 _NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
 """Punctuation as GigaSpeech writes it."""
+EVERY_TAG = {
+    pair: re.compile(f"{re.escape(pair[0])}[^{re.escape(pair[0])}{re.escape(pair[2])}]{{1,200}}{re.escape(pair[2])}")
+    for pair in ("[*]", "(*)", "<*>", "{*}", "（*）", "【*】")
+}
+"""Tags that stand for every string in a pair of brackets."""
+_MOST_NESTED = 3
 _UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
@@ -144,15 +150,24 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     within a sentence a word of `_ALSO_WORDS` is one, unless `tags` are a list of one's own.
 
     Args:
-      tags: in small letters, with spaces where a text may have hyphens or underscores too.
+      tags: in small letters, with spaces where a text may have hyphens or underscores too; one of `EVERY_TAG` stands
+        for every string in its brackets, beside the others, or the usual ones where there are no others.
       symbol: that stands for a sound; empty: it is removed.
 
     >>> replace_tags("(Laughter) close the [background_noise] door [sic]", ["laughter", "background noise"], "")
     '  close the   door [sic]'
+    >>> replace_tags("[door slams] so (laughs) what (it seems)", ["[*]"], "")
+    '  so   what (it seems)'
     """
     if not any(bracket in text for bracket in "[<({（【+*#%"):
         return text
     text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: "" if tag[1] is None and tag[2] is None else " ", text))
+    names = [tag for tag in tags if tag not in EVERY_TAG]
+    if len(names) < len(tags):
+        for pair in EVERY_TAG.keys() & set(tags):
+            for _ in range(_MOST_NESTED):
+                text = EVERY_TAG[pair].sub(f" {symbol} ", text)
+        tags = names or NOISES
     is_usual = tuple(tags) == NOISES
 
     text = _SPOKEN_LAUGHING.sub(r"\1", text)
