@@ -24,6 +24,7 @@ from tests.tone_asr_model import RATE, export_onnx_tones
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.feedback.captures import CaptureStore, erase_recordings
 from voxline.inference.recognizer import Recognizer
+from voxline.inference.written_transcript import WritingChoices, written_form
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
 from voxline.serving import realtime
@@ -121,6 +122,32 @@ def test_segments_end_in_silence(served: Served, texts: list[str]) -> None:
     assert len(finals) > 2
     assert "".join(one["text"] for one in finals).replace(" ", "") == texts[0].replace(" ", "")
     assert [one["last"] for one in finals] == [*[False] * (len(finals) - 1), True]
+
+
+def test_segments_are_written_as_the_client_asks(tmp_path: Path) -> None:
+    """Inverse text normalization in a stream; its words keep the times of what was heard."""
+    model = export_causal_model(tmp_path / "numerals", 1, "一二三四五六七百 ")
+    push(tmp_path / "registry", model)
+    served = Served(tmp_path / "registry", LIMITS)
+
+    def final(query: str) -> dict[str, Any]:
+        with open_session(served, f"model=asr{query}") as client:
+            receive(client)
+            client.send(PCM.tobytes())
+            return finish(client)[-1]
+
+    try:
+        spoken, written, punctuated = (final(query) for query in ("", "&itn=zh", "&itn=zh&punctuate=true"))
+        assert written["text"] == written_form(spoken["text"], WritingChoices("zh")) != spoken["text"]
+        assert any(character.isdecimal() for character in written["text"])
+        assert punctuated["text"].endswith("。")
+        assert [(one["start"], one["end"]) for one in (written, punctuated)] == [(spoken["start"], spoken["end"])] * 2
+        with pytest.raises(InvalidStatus) as refused:
+            open_session(served, "model=asr&itn=xx")
+        error = json.loads(refused.value.response.body or b"{}")["error"]
+        assert (refused.value.response.status_code, error["param"]) == (400, "itn")
+    finally:
+        served.stop()
 
 
 def test_a_refused_session_is_no_error_in_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
