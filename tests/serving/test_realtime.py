@@ -126,7 +126,7 @@ def test_segments_end_in_silence(served: Served, texts: list[str]) -> None:
 
 def test_segments_are_written_as_the_client_asks(tmp_path: Path) -> None:
     """Inverse text normalization in a stream; its words keep the times of what was heard."""
-    model = export_causal_model(tmp_path / "numerals", 1, "一二三四五六七百 ")
+    model = export_causal_model(tmp_path / "numerals", 1, "一二六四五三点八 ")
     push(tmp_path / "registry", model)
     served = Served(tmp_path / "registry", LIMITS)
 

@@ -41,11 +41,12 @@ class ToneUtterance:
     waveform: npt.NDArray[np.float32]
 
 
-def make_utterances(train: int, dev: int = 0, seed: int = 0) -> list[ToneUtterance]:
+def make_utterances(train: int, dev: int = 0, seed: int = 0, letters: tuple[int, int] = (1, 4)) -> list[ToneUtterance]:
+    """Sayings of one word of at least and at most so many letters."""
     random = np.random.default_rng(seed)
     found = []
     for number in range(train + dev):
-        text = "".join(random.choice(list(LETTERS), random.integers(1, 5)))
+        text = "".join(random.choice(list(LETTERS), random.integers(letters[0], letters[1] + 1)))
         split = "train" if number < train else "dev"
         found.append(ToneUtterance(f"{split}-{number:03}", text, split, render_letters(text, random)))
     return found
@@ -56,6 +57,7 @@ def write_dataset(
     spoken: list[ToneUtterance],
     change: Callable[[ToneUtterance, Any], Any] | None = None,
     how: FeatureSettings = FEATURES,
+    alphabet: str = LETTERS,
 ) -> Dataset:
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
     heard = {each.id: compute_features(each.waveform, how) for each in spoken}
@@ -65,7 +67,7 @@ def write_dataset(
         )
         for each in spoken
     ]
-    dataset = by_hand.write_dataset(folder, made, how, Alphabet(LETTERS), shards=2)
+    dataset = by_hand.write_dataset(folder, made, how, Alphabet(alphabet), shards=2)
     train = np.concatenate([heard[each.id] for each in spoken if each.split == "train"])
     # Of what was heard: what is spoilt may have no mean.
     dataclasses.replace(dataset, mean=train.mean(0).tolist(), deviation=train.std(0).tolist()).write(folder)
