@@ -31,6 +31,14 @@ def test_a_written_word_has_the_time_of_what_it_stands_for() -> None:
     assert all(word.confidence == pytest.approx(0.5) for word in answer.words)
 
 
+def test_hanzi_between_two_spaces_are_written_one_by_one() -> None:
+    """As a recognizer of hanzi gives them: one word, which has no space."""
+    answer = written(heard("我七点三十分买 app", words=["我七点三十分买", "app"]), "zh")
+    assert answer.text == "我7:30买 app"
+    assert [word.word for word in answer.words] == ["我", "7:30", "买", "app"]
+    assert (answer.words[0].start, answer.words[2].end) == (0.0, pytest.approx(answer.words[3].start, abs=0.5))
+
+
 def test_hanzi_are_joined_without_spaces() -> None:
     answer = written(heard("我七点三十分买 app", words=[*"我七点三十分买", "app"]), "zh", punctuate=True)
     assert answer.text == "我7:30买 app."

@@ -6,6 +6,7 @@ question marks. What a model punctuates itself, as Whisper does, keeps its own.
 """
 
 import dataclasses
+import itertools
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -80,18 +81,19 @@ def write_transcript(transcript: Transcript, choices: WritingChoices) -> Transcr
     alternatives = tuple(
         dataclasses.replace(other, text=written_form(other.text, choices)) for other in transcript.alternatives
     )
-    spoken = [word.word for word in transcript.words]
+    words = transcript.words
+    if choices.itn == "zh":
+        words = [piece for word in words for piece in _pieces(word)]
+    spoken = [word.word for word in words]
     if not spoken or "".join(spoken) != "".join(transcript.text.split()):
         # Without a word for each piece of the text there is no time that a written word could have.
         text = written_form(transcript.text, choices)
         return dataclasses.replace(transcript, text=text, alternatives=alternatives)
 
     tokens = _write(spoken, choices)
-    pauses = [word.last == len(spoken) or _pause(transcript.words, word.last) >= PAUSE_SECONDS for word in tokens]
+    pauses = [word.last == len(spoken) or _pause(words, word.last) >= PAUSE_SECONDS for word in tokens]
     pieces = _punctuate(tokens, pauses, choices) if choices.punctuate else [word.text for word in tokens]
-    words = [
-        _joined(transcript.words[word.first : word.last], piece) for word, piece in zip(tokens, pieces, strict=True)
-    ]
+    words = [_joined(words[word.first : word.last], piece) for word, piece in zip(tokens, pieces, strict=True)]
     text = _spaced(transcript.text, spoken, tokens, pieces)
     return dataclasses.replace(transcript, text=text, words=words, alternatives=alternatives)
 
@@ -111,6 +113,20 @@ def _write(spoken: Sequence[str], choices: WritingChoices) -> list[WrittenWord]:
     if not choices.itn:
         return [WrittenWord(word, place, place + 1) for place, word in enumerate(spoken)]
     return _LANGUAGES[choices.itn](spoken)
+
+
+def _pieces(word: "AlignedWord") -> "list[AlignedWord]":
+    """The hanzi of a word, which is all between two spaces; each has an equal part of its time."""
+    pieces = split_words(word.word)
+    if "".join(pieces) != word.word:
+        return [word]
+    seconds = (word.end - word.start) / len(word.word)
+    ends = [word.start + seconds * count for count in itertools.accumulate(map(len, pieces))]
+    starts = [word.start, *ends[:-1]]
+    return [
+        dataclasses.replace(word, word=piece, start=start, end=end)
+        for piece, start, end in zip(pieces, starts, [*ends[:-1], word.end], strict=True)
+    ]
 
 
 def _pause(words: "Sequence[AlignedWord]", place: int) -> float:
