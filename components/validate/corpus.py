@@ -74,6 +74,11 @@ class CheckedCorpus:
         """Why ingest doubts a text or a duration; "" where it does not."""
         return self.tally.doubts
 
+    @property
+    def personal(self) -> StringColumn:
+        """The kinds of personal data in each transcript, a line each; "" where there are none."""
+        return self.tally.personal
+
     @functools.cached_property
     def recordings(self) -> HashColumn:
         """The hashes of the samples."""

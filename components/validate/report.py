@@ -31,6 +31,7 @@ from voxline.report import (
 )
 from voxline.report.charts import quantiles
 from voxline.report.page import Tone
+from voxline.text.personal_data import masked
 
 MAX_SPEAKERS = 20
 TFDV_NOTE = (
@@ -121,15 +122,20 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
         if result.outcome != "failed" or not rows:
             continue
 
-        played = rows[: settings.max_played]
-        named = rows[settings.max_played :]
+        played = [] if result.finding.hidden else rows[: settings.max_played]
+        named = rows[len(played) :]
         localize_audio(corpus.utterance(row) for row in played)
         inside = [item_list(*[_utterance(corpus, result, row, players) for row in played])] if played else []
 
         if named:
             shown = [(corpus.utterance(row), result.finding.describe(row)) for row in named]
-            cells = [[utterance.id, utterance.split, utterance.text, reason] for utterance, reason in shown]
-            inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "reason"], cells)))
+            cells = [[utterance.id, utterance.split, masked(utterance.text), reason] for utterance, reason in shown]
+            inside.append(
+                details(
+                    f"{len(named):,}{' more' if played else ''}",
+                    data_table(["utterance", "split", "text", "reason"], cells),
+                )
+            )
 
         omitted = len(result.finding.offenders) - len(rows)
         if omitted:
@@ -156,7 +162,7 @@ def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, players: Pl
         " · ".join(part for part in facts if part),
         offset=utterance.offset,
         duration=float(corpus.durations[row]),
-    ) + paragraphs(f"“{utterance.text}”")
+    ) + paragraphs(f"“{masked(utterance.text)}”")
 
 
 def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:

@@ -272,6 +272,11 @@ class ValidateSettings(RunnerSettings):
     antiphase_channels: AntiphaseChannels = pydantic.Field(
         AntiphaseChannels(), description="two channels that cancel each other when they are mixed"
     )
+    personal_data: CheckSettings = pydantic.Field(
+        CheckSettings(),
+        description="transcripts with numbers of telephones, cards, accounts or identity cards, with addresses, or in "
+        "which people say their names (a count)",
+    )
     # Recordings and transcripts that a model cannot learn from.
     ctc_feasibility: CtcFeasibility = pydantic.Field(
         CtcFeasibility(), description="train utterances with too few frames for their labels; needs frames_per_second"

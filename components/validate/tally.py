@@ -23,6 +23,7 @@ from voxline.data.manifest import TEXT_DOUBT, identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
 from voxline.store.size_limits import iter_bounded_lines
+from voxline.text.personal_data import ENOUGH_CLUES, clues, personal_data
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share", "channel_correlation")
 COUNTED = ("characters", "words", "labels")
@@ -50,6 +51,7 @@ class ManifestTally:
         16 bytes for its identity, if identities are wanted.
       drafted_by: of each utterance, the model that wrote its transcript.
       doubts: of each utterance, why ingest doubts its text or its duration.
+      personal: of each utterance, the kinds of personal data in its transcript, a line each.
       token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
       all_hashed: whether every utterance has an `audio_hash`.
     """
@@ -62,6 +64,7 @@ class ManifestTally:
         self.splits = StringColumn()
         self.drafted_by = StringColumn()
         self.doubts = StringColumn()
+        self.personal = StringColumn()
         self.token_counts: dict[str, collections.Counter[str]] = {}
         self.all_hashed = True
 
@@ -122,6 +125,7 @@ class ManifestTally:
         self.splits.extend(after.splits)
         self.drafted_by.extend(after.drafted_by)
         self.doubts.extend(after.doubts)
+        self.personal.extend(after.personal)
         for split, counts in after.token_counts.items():
             self.token_counts.setdefault(split, collections.Counter()).update(counts)
         self.all_hashed = self.all_hashed and after.all_hashed
@@ -158,6 +162,7 @@ class ManifestTally:
         if split not in self.token_counts:
             self.token_counts[split] = collections.Counter()
         if not text:
+            self.personal.append("")
             for name in ("characters", "words", "labels"):
                 self.numbers[name].append(0)
             return
@@ -170,17 +175,21 @@ class ManifestTally:
 
         # CTC needs a frame for each character, spaces included, and a blank between two equal ones. Those within a
         # token are counted with it, and two spaces in a row here.
-        characters = words = 0
+        characters = words = clues_of_text = 0
         labels = len(text)
         for part in parts:
             counts_of_split[part] += 1
-            more_characters, more_words, repeated = counts[part]
+            more_characters, more_words, repeated, more_clues = counts[part]
+            clues_of_text += more_clues
             characters += more_characters
             words += more_words
             labels += repeated
         if "" in parts:
             labels += parts[1:-1].count("")  # two adjacent spaces
 
+        # Few texts have enough clues to be looked into.
+        places = personal_data(text) if clues_of_text >= ENOUGH_CLUES else []
+        self.personal.append("\n".join(sorted({kind for kind, *_ in places})))
         self.numbers["characters"].append(characters)
         self.numbers["words"].append(words)
         self.numbers["labels"].append(labels)
@@ -194,6 +203,7 @@ class ManifestTally:
             "splits": self.splits.to_json(),
             "drafted_by": self.drafted_by.to_json(),
             "doubts": self.doubts.to_json(),
+            "personal": self.personal.to_json(),
             "token_counts": self.token_counts,
             "all_hashed": self.all_hashed,
         }
@@ -209,6 +219,7 @@ class ManifestTally:
         tally.splits = StringColumn.from_json(plain["splits"])
         tally.drafted_by = StringColumn.from_json(plain["drafted_by"])
         tally.doubts = StringColumn.from_json(plain["doubts"])
+        tally.personal = StringColumn.from_json(plain["personal"])
         tally.token_counts = {split: collections.Counter(counts) for split, counts in plain["token_counts"].items()}
         tally.all_hashed = plain["all_hashed"]
         return tally
@@ -307,14 +318,14 @@ class _SpokenCharacters(dict[int, int | None]):
 _SPOKEN = _SpokenCharacters()
 
 
-class _TokenCounts(dict[str, tuple[int, int, int]]):
-    """(characters, words, repeated characters) of a token; computed once for each token."""
+class _TokenCounts(dict[str, tuple[int, int, int, int]]):
+    """(characters, words, repeated characters, clues of personal data) of a token; computed once for each token."""
 
-    def __missing__(self, token: str) -> tuple[int, int, int]:
+    def __missing__(self, token: str) -> tuple[int, int, int, int]:
         if len(self) >= MAX_CACHED_TOKENS:
             self.clear()
         repeated = sum(left == right for left, right in itertools.pairwise(token))
-        counts = self[token] = (count_characters(token), len(transcript_words(token)), repeated)
+        counts = self[token] = (count_characters(token), len(transcript_words(token)), repeated, clues(token))
         return counts
 
 

@@ -164,6 +164,13 @@ def a_text_that_stands_for_none(takes: list[Take]) -> None:
         take.text = "lamp fan door"
 
 
+@fault("personal_data", offenders=["train-2", "train-4"])
+def numbers_and_names_of_people(takes: list[Take]) -> None:
+    takes[2].samples, takes[4].samples = speech(2, 4.0), speech(4, 4.0)
+    takes[2].text = "call five five five oh one nine nine"
+    takes[4].text = "我叫王小明 电话 13800138000"
+
+
 @fault("unlike_channels", offenders=["train-0"])
 def both_sides_of_a_call(takes: list[Take]) -> None:
     for place, take in enumerate(takes):

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
+from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, speech, written
 from tests.validate.test_checks import a_recording_of_train_in_test, a_tone_that_passes_for_speech
 from voxline.components.validate.checks import CHECKS, TFDV_CHECKS
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
 from voxline.data.manifest import Utterance, write_manifest
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import RefusedInputError, SettingsError, WorkError
 
 HOSTILE = "<script>alert(1)</script> </p><img src=x onerror=alert(2)>"
 
@@ -85,6 +85,30 @@ def test_a_check_that_cannot_run_is_reported_and_fails_nothing(tmp_path: Path) -
 def test_an_empty_manifest_fails_by_its_empty_splits(tmp_path: Path) -> None:
     assert failed(judged(tmp_path / "checked", [])) == {"empty_splits"}
     assert "Not fit: 1 check failed: empty_splits" in report_of(tmp_path, [])
+
+
+def test_personal_data_is_counted_hidden_and_can_be_refused(tmp_path: Path) -> None:
+    takes = fit()
+    takes[2].samples, takes[5].samples = speech(2, 4.0), speech(5, 4.0)
+    takes[2].text = "call me at 555-0199"
+    takes[5].text = "my name is grace and it is 555-0188"
+    manifest = written(tmp_path / "corpus", takes)
+    refusing = ValidateSettings.of({**SMALL, "personal_data": {"severity": "error", "threshold": 1}})
+    with pytest.raises(RefusedInputError, match=r"personal_data is 2, at most 1 accepted") as refused:
+        run(manifest, tmp_path / "store", refusing)
+    message = str(refused.value)
+    assert "2 of 60 transcripts have any: phone number 2, name 1; such as train-2: 'call me at •••'" in message
+
+    # Neither the page nor validation.json says or plays what it hides.
+    (report,) = (tmp_path / "store").glob("validate/*/report.html")
+    page = report.read_text()
+    assert "call me at •••" in page
+    section = page[page.index("personal_data: 2 utterances") :]
+    assert "<audio" not in section[: section.index("</details>")]
+    for text in (message, page, report.with_name("validation.json").read_text()):
+        assert not any(hidden in text for hidden in ("555-01", "grace"))
+
+    assert run(manifest, tmp_path / "store", ValidateSettings.of(SMALL)).counts["warnings"] >= 1
 
 
 def test_the_report_plays_the_offenders_and_escapes_what_they_say(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def checked_licence(text: str) -> str:
     """A licence that a config names, by the name of SPDX or of the Hub.
 
     Raises:
-      ValueError: neither has it, and it is no name of one's own, such as `LicenseRef-Acme-Calls`.
+      ValueError: neither has it, and it is not a name of one's own, such as `LicenseRef-Acme-Calls`.
     """
     name = licence_name(text)
     if not text or name.casefold() in _BY_FOLDED:

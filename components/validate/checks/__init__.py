@@ -43,6 +43,12 @@ CHECKS = [
     CorpusCheck("frequent_transcript", "Is no transcript far more frequent?", "times", sense.frequent_transcript),
     CorpusCheck("unlike_channels", "Are the channels that are mixed alike?", "share", sense.unlike_channels),
     CorpusCheck("antiphase_channels", "Is the sound left when channels are mixed?", "share", sense.antiphase_channels),
+    CorpusCheck(
+        "personal_data",
+        "Are the transcripts free of numbers, addresses and names of people?",
+        "count",
+        transcripts.personal_data_in_texts,
+    ),
     CorpusCheck("ctc_feasibility", "Are there enough frames for the labels?", "share", transcripts.ctc_feasibility),
     CorpusCheck("speaking_rate", "Does each transcript match its duration?", "share", transcripts.speaking_rate),
     CorpusCheck(

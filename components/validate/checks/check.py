@@ -27,12 +27,14 @@ class CheckFinding:
       detail: the numbers behind it in words, or why the check cannot be run.
       offenders: the utterances that cause the value, worst first.
       describe: says what is wrong with an offender, given its row.
+      hidden: the page neither plays nor quotes the offenders.
     """
 
     value: float | None
     detail: str
     offenders: RowIndices = dataclasses.field(default_factory=no_rows)
     describe: Callable[[int], str] = lambda row: ""
+    hidden: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

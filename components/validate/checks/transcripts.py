@@ -9,6 +9,10 @@ from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tally import transcript_words
 from voxline.data.manifest import Utterance
+from voxline.text.personal_data import masked
+
+MAX_EXAMPLE = 80
+"""Characters of an example."""
 
 
 def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
@@ -83,6 +87,21 @@ def ctc_feasibility(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
         f"utterances of train have fewer frames (at {rate:g} a second) than labels and repeats",
         lambda row: f"{frames[row]:,} frames, {corpus.labels[row]:,} needed",
     )
+
+
+def personal_data_in_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    """Counts the utterances by what their transcripts hold; the example is masked, and no offender is quoted."""
+    if not len(corpus):
+        return not_checked("there are no utterances")
+    codes = corpus.personal.codes
+    rows = np.flatnonzero(codes != corpus.personal.number(""))
+    kinds = collections.Counter(kind for row in rows for kind in corpus.personal[int(row)].split("\n"))
+    detail = f"{rows.size:,} of {len(corpus):,} transcripts have any"
+    if rows.size:
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
+        example = corpus.utterance(int(rows[0]))
+        detail += f": {counts}; such as {example.id}: {masked(example.text)[:MAX_EXAMPLE]!r}"
+    return CheckFinding(rows.size, detail, rows, lambda row: corpus.personal[row].replace("\n", ", "), hidden=True)
 
 
 def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
