@@ -85,6 +85,19 @@ def test_speech_in_loud_noise_has_no_pause() -> None:
     assert cut(samples, Cuts(always=0.6, margin=0.2)) == [(0.0, 5.0)]
 
 
+def test_parts_keep_little_of_digital_silence() -> None:
+    """A network that has heard none writes letters into it; what fades out before it is kept."""
+    fading = noise(0.15, -60)
+    for lead, kept in ((np.zeros(0, np.float32), 0.1), (fading, 0.15)):
+        zeros = np.zeros(2 * RATE, np.float32)
+        samples = recording(zeros, lead, speech(2.0), lead, zeros, lead, speech(2.0, seed=4), lead, zeros)
+        spoken = 2.0 + 2 * len(lead) / RATE
+        starts = [2.0, 4.0 + spoken]
+        beyond = kept - len(lead) / RATE
+        wanted = [(start - beyond, start + spoken + beyond) for start in starts]
+        assert cut(samples, Cuts(always=0.6, margin=0.2)) == [pytest.approx(part, abs=0.02) for part in wanted]
+
+
 def test_a_click_in_a_pause_is_no_part() -> None:
     silence = noise(2.0, -60)
     silence[RATE : RATE + 300] = 0.5

@@ -32,6 +32,8 @@ _SMOOTH = 5
 _MINUTE = 30.0
 """Seconds around, to each side, whose levels decide what is quiet."""
 _DIGITAL_SILENCE_DB = -90.0
+_DIGITAL_MARGIN_SECONDS = 0.1
+"""Of a margin, where digital silence follows within it: as generated and trimmed recordings have at their ends."""
 _ABOVE_NOISE_DB = 12.0
 """A pause is no louder than this above the quiet parts of the minute around, nor than halfway to the speech."""
 _LEAST_RANGE_DB = 20.0
@@ -287,12 +289,31 @@ def cut_at_pauses(pauses: Sequence[SpeechPause], levels: "Array", seconds: float
     end = seconds
     silences = [pause for pause in pauses if pause.steady and pause.seconds >= cuts.always]
     if silences and silences[0].start <= LEVEL_SECONDS:
-        start = max(0.0, silences[0].end - cuts.margin)
+        start = max(0.0, _margins(silences[0], levels, cuts)[1])
     if silences and silences[-1].end >= seconds - LEVEL_SECONDS:
-        end = min(seconds, silences[-1].start + cuts.margin)
+        end = min(seconds, _margins(silences[-1], levels, cuts)[0])
     if start >= end:
         return [Part(0.0, seconds, 0.0, seconds)]
     return list(_parts(pauses, levels, start, end, cuts, seconds))
+
+
+def _margins(pause: SpeechPause, levels: "Array", cuts: Cuts) -> tuple[float, float]:
+    """Where the part before a pause ends, and the one behind it begins, in seconds.
+
+    Little digital silence is in either: few networks have heard any, and nothing is in it to hear.
+    """
+    import numpy as np
+
+    left = pause.start + cuts.margin
+    right = pause.end - cuts.margin
+    if math.isfinite(cuts.margin):
+        begin = round(pause.start / LEVEL_SECONDS)
+        silent = np.flatnonzero(levels[begin : round(pause.end / LEVEL_SECONDS)] <= _DIGITAL_SILENCE_DB)
+        if len(silent):
+            least = min(cuts.margin, _DIGITAL_MARGIN_SECONDS)
+            left = min(left, max((begin + int(silent[0])) * LEVEL_SECONDS, pause.start + least))
+            right = max(right, min((begin + int(silent[-1]) + 1) * LEVEL_SECONDS, pause.end - least))
+    return left, right
 
 
 def _parts(
@@ -306,8 +327,9 @@ def _parts(
         pause = _longest_pause(pauses, first, last, cuts)
         if pause:
             # What is steady in a long pause belongs to neither side.
-            left = min(pause.start + cuts.margin, pause.middle) if pause.steady else pause.middle
-            right = max(pause.end - cuts.margin, pause.middle) if pause.steady else pause.middle
+            left, right = _margins(pause, levels, cuts) if pause.steady else (math.inf, -math.inf)
+            left = min(left, pause.middle)
+            right = max(right, pause.middle)
             spans += [(right, last, 0.0, behind), (first, left, before, 0.0)]
         elif last - first > cuts.limit:
             place = _quietest(levels, first + cuts.limit / 2, first + cuts.limit)
