@@ -31,6 +31,27 @@ def strip_colors(line: str) -> str:
     return remove_colors(line).strip()
 
 
+_REASONS = re.compile(r"(?P<title>.*?\bNot pushed: )(?P<reasons>.*)", re.DOTALL)
+LONG_VERDICT = 100
+"""Characters from which the reasons of a verdict have a line each."""
+
+
+def verdict_lines(text: str) -> list[str]:
+    """A verdict, each of its reasons on a line; one that is short stays one line.
+
+    >>> for line in verdict_lines("Not pushed: " + "; ".join(["WER 31%, above the limit of 30% (limits.wer)"] * 2)):
+    ...     print(line)
+    Not pushed: WER 31%, above the limit of 30% (limits.wer)
+                WER 31%, above the limit of 30% (limits.wer)
+    """
+    verdict = _REASONS.fullmatch(text)
+    if verdict is None or len(text) < LONG_VERDICT:
+        return [text]
+    first, *others = verdict["reasons"].split("; ")
+    indent = " " * len(verdict["title"])
+    return [verdict["title"] + first, *(indent + reason for reason in others)]
+
+
 class Console:
     """Prints lines that stay and lines that pass, on a terminal or into a file.
 
@@ -53,7 +74,7 @@ class Console:
         """Shows a line of output if it is meant for a person."""
         line = strip_colors(line)
         if line.startswith(STATUS_PREFIX):
-            self.say(line)
+            self.say("\n".join(verdict_lines(line)))
         elif line.startswith(PROGRESS_PREFIX):
             self._pass("  " + line.removeprefix(PROGRESS_PREFIX))
 

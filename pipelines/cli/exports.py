@@ -16,6 +16,7 @@ from voxline.pipelines.cli.public_models import judge_model
 from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
+from voxline.pipelines.console import verdict_lines
 from voxline.registry.models import find_model
 from voxline.registry.registry import Registry
 from voxline.store.files import new_folder
@@ -92,7 +93,7 @@ def export_in_form(
         kept_in = store or f"{scratch}/store"
         judge = cast(TrainingRunConfig | None, judged_by)  # the pipelines of families are of this class
         verdict = judge_model(family, exported, test, registry, kept_in, name, judge)
-    return [f"{name}: {verdict['heading']}"], bool(verdict["version"])
+    return verdict_lines(f"{name}: {verdict['heading']}"), bool(verdict["version"])
 
 
 def _registry_of(model: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from voxline.families.tts.vits.piper import publishers_card
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
+from voxline.pipelines.console import verdict_lines
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, format_utc
 from voxline.registry.models_config import write_models_config
@@ -87,9 +88,8 @@ def import_public_model(
         verdict = judge_model(family, model, test, registry, store or f"{scratch}/store", name)
 
     version = verdict["version"]
-    return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, form, name, version) if version else [])], bool(
-        version
-    )
+    how = _how_to_tune(parent, form, name, version) if version else []
+    return [*verdict_lines(f"{name}: {verdict['heading']}"), *how], bool(version)
 
 
 def _import_voice(

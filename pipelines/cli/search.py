@@ -239,8 +239,9 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
 
     Example: voxline search show runs/demo/searches/space
     """
+    from voxline.pipelines.console import verdict_lines
     from voxline.pipelines.search.page import write_page
-    from voxline.pipelines.search.search import BEST, PAGE, Search, cost
+    from voxline.pipelines.search.search import BEST, PAGE, Search, cost, no_winner
 
     search = Search.open(folder)
     study = search.study()
@@ -255,13 +256,18 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
         running = trial.state == "running" and not trial.trainings
         typer.echo(f"  trial {trial.number}: not ended" if running else search.line(trial))
 
+    if not finished:
+        typer.echo(f"  {no_winner(study)}")
+
     # Several seeds show how much of the winner's lead was luck.
     if winner := search.winner():
         values = [search.format(training["value"]) for training in winner["seeds"] if training["value"] is not None]
         if values:
             typer.echo(f"  trial {winner['trial']} with {len(values)} seeds: {search.metric} {', '.join(values)}")
         if winner["gate"]:
-            typer.echo(f"  {winner['gate']['reason']}")
+            typer.echo("\n".join(verdict_lines(f"  {winner['gate']['reason']}")))
+        else:
+            typer.echo("  not through the gate yet: the best trial, and no winner")
         typer.echo(f"  settings: {folder / BEST}")
 
     write_page(search, study)

@@ -8,6 +8,7 @@ from voxline.errors import WorkError
 from voxline.forecast.run_forecast import describe_anomaly, with_anomalies
 from voxline.metrics.catalog import headline_metrics
 from voxline.notify.event import Erasure, PublishedModel, RunEvent
+from voxline.pipelines.console import verdict_lines
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.pipelines.steps import STEPS, writer_of
@@ -114,7 +115,7 @@ def summary_lines(record: RunRecord) -> list[str]:
 
     # The reason of a run that failed is the command's error, which follows.
     if record.status == "succeeded":
-        lines.append(record.reason or f"Stopped after {record.until}, as --until says")
+        lines += verdict_lines(record.reason or f"Stopped after {record.until}, as --until says")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from voxline.pipelines.search.search import Search
+from voxline.pipelines.search.search import Search, no_winner
 from voxline.pipelines.search.study import Study
 from voxline.pipelines.search.trial_files import Trial
 from voxline.report.charts import bar_plot, line_plot, scatter_plot
@@ -40,12 +40,14 @@ def write_page(search: Search, study: Study) -> None:
     winner = search.winner()
     gate = winner.get("gate") if winner else None
     if best is None:
-        page.add_opening(verdict_banner("No trial has a result yet", tone="caution"))
+        reason = no_winner(study)
+        page.add_opening(verdict_banner(f"{reason[:1].upper()}{reason[1:]}", tone="caution"))
     else:
         settings = ", ".join(f"{key} {value}" for key, value in best.settings.items())
         tone: Tone = "plain" if not gate else "good" if gate["pushed"] else "bad"
         heading = f"{search.metric} {search.format(best.value)}, trial {best.number}: {settings}"
-        page.add_opening(verdict_banner(heading, gate["reason"] if gate else "", tone))
+        text = gate["reason"] if gate else "The best trial so far, and no winner: it was not through the gate."
+        page.add_opening(verdict_banner(heading, text, tone))
 
     cards = {
         "trials": len(study.trials),

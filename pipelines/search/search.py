@@ -13,6 +13,7 @@
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.console import verdict_lines
 from voxline.pipelines.graphs import graph_of, steps_of
 from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
@@ -377,8 +379,7 @@ class Search:
         """Writes best.yaml, trains the winner with other seeds, and runs it through the gate, each once."""
         finished = study.finished()
         if not finished:
-            reasons = sorted({trial.reason for trial in study.trials if trial.reason}) or ["the budget is used up"]
-            raise WorkError(f"{self.folder}: no trial has a result: {reasons[0]}")
+            raise WorkError(f"{self.folder}: {no_winner(study)}")
         best = finished[0]
         write_text(self.folder / BEST, self._best_yaml(best))
 
@@ -407,7 +408,7 @@ class Search:
             winner["gate"] = self._run_gate(best, console)
             write_json(self.folder / WINNER, winner)
         if winner["gate"]:
-            console.say(f"  {winner['gate']['reason']}")
+            console.say("\n".join(verdict_lines(f"  {winner['gate']['reason']}")))
 
     def _seeds(self, best: Trial, count: int, done: int) -> list[int]:
         # The config's own seed is the first: its training is the winner's, and is found in the store.
@@ -480,3 +481,13 @@ def find_searches(folder: Path) -> list[Path]:
         for file in folder.glob(pattern)
     }
     return sorted(folders)
+
+
+def no_winner(study: Study) -> str:
+    """Says that no trial has a result, and why: the most frequent fault of those that failed."""
+    ended = [trial for trial in study.trials if trial.state != "running"]
+    if not ended:
+        return "no winner yet: no trial has ended"
+    faults = Counter(trial.reason.splitlines()[0] for trial in ended if trial.reason)
+    why = faults.most_common(1)[0][0] if faults else "the budget is used up"
+    return f"no winner: no trial has a result, {plural(len(ended), 'trial')} ended: {why}"

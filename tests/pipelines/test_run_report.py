@@ -1,5 +1,6 @@
 """The page in a run's folder: what only the run knows, and a page for a run that failed."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from voxline.data.manifest import write_rejects
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
 from voxline.notify.event import MetricValue, RunEvent, RunIdentity
 from voxline.notify.history import FOLDER, record_run
+from voxline.pipelines.console import Console
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_previous_run
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.pipelines.local.summary import finalize, summary_lines
@@ -140,3 +142,20 @@ def test_tensorboard_logs_are_copied_once_under_a_name_for_people(record: RunRec
     (folder,) = (record.run_dir / "tensorboard").iterdir()
     assert folder.name == "nightly 2026-11-22 13.26, deepspeech2, 6 epochs, rate 0.005, seed 1, 012345"
     assert (folder / "events.out.tfevents.1").read_bytes() == b"x"
+
+
+def test_a_verdict_of_several_reasons_is_printed_a_line_each(record: RunRecord) -> None:
+    reasons = [f"word error rate of {name} {number}% is above the limit" for number, name in enumerate("abcd", 31)]
+    record.status, record.reason = "succeeded", f"Not pushed: {'; '.join(reasons)}"
+    lines = summary_lines(record)[-4:]
+    assert lines[0] == f"Not pushed: {reasons[0]}"
+    assert [line.strip() for line in lines[1:]] == reasons[1:]
+    assert all(len(line) < 100 for line in lines)
+
+    # What a step prints is shown so too, and the log has the line whole.
+    screen = io.StringIO()
+    Console(screen).line(f"▸ push: {record.reason}")
+    assert screen.getvalue().splitlines()[1].strip() == reasons[1]
+
+    record.reason = "Not pushed: already in service as version 1"
+    assert summary_lines(record)[-1] == record.reason

@@ -237,7 +237,8 @@ def test_a_search_without_any_result_gives_a_reason(house: FakeHouse, monkeypatc
     monkeypatch.setattr(TrialProcesses, "train", fail)
     status, printed = house.run_asr("--trials", "3")
     assert status == 1
-    assert "no trial has a result: train: 11 steps had a loss or gradient that is not finite" in printed
+    assert "ended: train: 11 steps had a loss or gradient that is not finite" in printed
+    assert "no winner: no trial has a result" in printed
     assert "not finite" in (house.search / "search.html").read_text(encoding="utf-8")
 
 

@@ -51,7 +51,7 @@ from voxline.report import (
     word_diff,
 )
 from voxline.report.charts import quantiles
-from voxline.report.svg import Scale
+from voxline.report.svg import Scale, text_width
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> --> <!-- slot: verdict --> $\\frac{1}{2}$ ]]>"
 RATE = 16_000
@@ -428,3 +428,25 @@ def test_control_characters_of_a_corpus_are_shown_and_not_obeyed() -> None:
     html = fill_slot(page.html(), "verdict", "cy\x9b")
     assert r"ada\u001b]0;title\u0007 \u202eben" in html
     assert r"cy\u009b" in html
+
+
+LEGEND = ["WER of the runs of the nightly", "lower end of its interval", "upper end", "stands out"]
+AXIS = "share of utterances whose text is another one"
+
+
+def test_legends_rows_and_axes_of_a_plot_are_whole() -> None:
+    curves = {name: [0.1 * (1 + place), 0.2] for place, name in enumerate(LEGEND)}
+    plot = line_plot([0.0, 1.0], curves, "days since the first run", AXIS, percent=True)
+    shown = re.findall(r"<text [^>]*>([^<]*)<", plot)
+    assert set(LEGEND) <= set(shown)
+    assert not any("…" in text for text in shown)
+
+    # A long label is in two lines beside its axis, neither longer than that.
+    turned = re.findall(r'<text x="([\d.]+)"[^>]*rotate[^>]*>([^<]*)<', plot)
+    assert " ".join(text for _, text in turned) == AXIS
+    height = float(re.findall(r'viewBox="0 0 \d+ (\d+)"', plot)[0])
+    assert all(text_width(text) * 10 / 9 < height - 34 - 22 for _, text in turned)
+    assert len({across for across, _ in turned}) == 2
+
+    bars = bar_plot({"version 112, in service, anchor": 0.1}, "word error rate", percent=True)
+    assert "version 112, in service, anchor<" in bars

@@ -21,6 +21,8 @@ HEIGHT = 235
 SMALL = 9
 LARGE = 10
 """Font sizes: of ticks and legends, and of axis labels."""
+ROW = 11
+"""From a line of an axis label to the next."""
 
 COLORS = 6
 INK = "currentColor"
@@ -141,11 +143,13 @@ class Drawing:
         self._marks: list[Markup] = []
 
         # Margins follow from the labels: the longest at the left, the legend above.
-        sides = [label for _, label in up.ticks] if up else names
-        self.left = 8 + max((text_width(side) for side in sides), default=0) + (16 if value_label else 4)
         self.right = WIDTH - 12.0
         self.bottom = height - 34.0
         self.top = 8.0 + 14 * len(self._legend) + (12 if remark else 0)
+        self._value_lines = _label_lines(value_label, self.bottom - self.top)
+        sides = [label for _, label in up.ticks] if up else names
+        aside = 16 + ROW * (len(self._value_lines) - 1) if value_label else 4
+        self.left = 8 + max((text_width(side) for side in sides), default=0) + aside
 
     def x(self, value: float) -> float:
         return self.left + self.across.share(value) * (self.right - self.left)
@@ -242,9 +246,10 @@ class Drawing:
         texts = [_text(middle, self.height - 6, self.label, "middle", LARGE)]
 
         # Turned by 90 degrees around its own middle, along the vertical axis.
-        if self.value_label:
-            turned = f' transform="rotate(-90 11 {half:.1f})"'
-            texts.append(_text(11, half, self.value_label, "middle", LARGE, turned))
+        for number, line in enumerate(self._value_lines):
+            beside = 11 + ROW * number
+            turned = f' transform="rotate(-90 {beside} {half:.1f})"'
+            texts.append(_text(beside, half, line, "middle", LARGE, turned))
         if self.remark:
             texts.append(_text(self.right, self.top - 5, self.remark, "end"))
 
@@ -268,7 +273,17 @@ def series_color(series: int) -> str:
     return f"var(--series-{series % COLORS + 1})"
 
 
-def shorten_label(name: str, most: float = 24 * 5.4) -> str:
+def _label_lines(label: str, room: float) -> list[str]:
+    """The label of a vertical axis, in two lines where one is longer than the axis; [] without a label."""
+    width = text_width(label) * LARGE / SMALL
+    spaces = [at for at, letter in enumerate(label) if letter == " "]
+    if width <= room or not spaces:
+        return [label] if label else []
+    middle = min(spaces, key=lambda at: abs(at - len(label) / 2))
+    return [label[:middle], label[middle + 1 :]]
+
+
+def shorten_label(name: str, most: float = 32 * 5.4) -> str:
     """Shortens a label to a width."""
     shortened = name
     while text_width(shortened) > most:
@@ -281,7 +296,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
     """The rows of a legend, with as many entries as fit: (series, x position, name)."""
     rows: list[list[tuple[int, float, str]]] = [[]]
     reached = 0.0
-    for index, name in enumerate(map(shorten_label, names)):
+    for index, name in enumerate(shorten_label(name, WIDTH - 70 - 36) for name in names):
         # A sample of the line, the name, and a gap.
         needed = 22 + text_width(name) + 14
         if rows[-1] and reached + needed > WIDTH - 70:
