@@ -5,6 +5,7 @@ notice a changed folder of recordings. Our steps look at the content (docs/decis
 """
 
 import functools
+import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,9 +44,11 @@ from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
 RUN_LIMITS_SINCE = (2, 17)
 """The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""
 
-
 Platform = Literal["kfp", "vertex"]
 """Kubeflow Pipelines on Kubernetes, or Vertex AI Pipelines."""
+MOST_ARGUMENT_BYTES = 131_072 - 8_192
+"""Linux starts no process with an argument of 128 KiB (MAX_ARG_STRLEN), and KFP passes a step's parameters as one, with
+the places of its inputs and outputs."""
 
 
 def compile_pipeline(
@@ -102,6 +105,7 @@ def _compile(
     # A parameter without a default is one that the form requires, so an empty value must not become one.
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     defaults = {name: value for name, value in arguments.items() if value != ""}
+    _check_size(defaults)
     if config.corpus.corpora:  # then no corpus stands alone, and the form does not require its location
         defaults["corpus__uri"] = ""
 
@@ -114,6 +118,21 @@ def _compile(
         draft.replace(output)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _check_size(defaults: Mapping[str, Any]) -> None:
+    """Raises a SettingsError if the settings of a step are more than its pod can start with."""
+    by_step: dict[str, dict[str, Any]] = {}
+    for name, value in defaults.items():
+        by_step.setdefault(name.partition("__")[0], {})[name] = value
+    for step, values in by_step.items():
+        size = len(json.dumps(values, ensure_ascii=False).encode())
+        if size > MOST_ARGUMENT_BYTES:
+            longest = max(values, key=lambda name: len(str(values[name])))
+            raise SettingsError(
+                f"{step}: its settings have {size:,} bytes, and a pod takes {MOST_ARGUMENT_BYTES:,} as one argument; "
+                f"shorten {longest}, such as a long lexicon or list in it, or run this on one machine: voxline run"
+            )
 
 
 def _check_written(file: Path, defaults: Mapping[str, Any]) -> None:

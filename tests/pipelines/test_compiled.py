@@ -1,5 +1,6 @@
 """The compiled graphs: a golden file each, the same whatever the process. VOXLINE_WRITE_GOLDEN=1 rewrites them."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConf
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
 from tests.pipelines.conftest import compile_to_yaml, load_ir
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
@@ -224,6 +225,22 @@ def test_steps_run_in_order_from_images_with_a_version(case: str, documents: tup
         assert tag == "4f1c2b9"
         assert repository.rpartition("/")[0] in ("registry.example/voxline",)
         assert "pip install" not in str(executor["container"]["command"])
+
+
+def test_settings_that_no_pod_can_start_with_are_refused(tmp_path: Path) -> None:
+    """Field case U3: a lexicon of 1,000 words is accepted, one of 4,900 is not."""
+
+    def config(words: int) -> Any:
+        reading = "chuang2 qian2 ming2 yue4 guang1"
+        lexicon = {f"{chr(0x4E00 + word // 128)}{chr(0x5000 + word % 128)}三四五": reading for word in range(words)}
+        convert = {"frontend": {"kind": "mandarin", "lexicon": lexicon}}
+        corpus = {"uri": "gs://b/c", "format": "thchs30"}
+        return load_config(json.dumps({"name": "x", "pipeline": "tts", "corpus": corpus, "convert": convert}))
+
+    compile_pipeline(config(1_000), tmp_path / "o.yaml")
+    with pytest.raises(SettingsError, match=r"convert: its settings have [0-9,]+ bytes.*shorten convert__settings"):
+        compile_pipeline(config(4_900), tmp_path / "other.yaml")
+    assert not (tmp_path / "other.yaml").exists()
 
 
 def test_a_pipeline_of_several_corpora_needs_no_location_of_one(tmp_path: Path) -> None:
