@@ -145,4 +145,4 @@ def read_task_output(folder: Path, step: StepRecord) -> None:
 
 
 def _round_seconds(step: dict[str, Any]) -> dict[str, Any]:
-    return {**step, "seconds": round(step["seconds"], 2), "work_seconds": round(step["work_seconds"], 2)}
+    return {**step, **{name: round(step[name], 2) for name in ("seconds", "work_seconds", "cpu_seconds")}}

@@ -12,6 +12,7 @@ from voxline.pipelines.console import verdict_lines
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.pipelines.steps import STEPS, writer_of
+from voxline.report.page import format_duration
 from voxline.store.files import read_json
 from voxline.store.uris import is_remote
 
@@ -91,7 +92,7 @@ def _publish_reason(record: RunRecord, step: StepRecord) -> str:
 
 def summary_lines(record: RunRecord) -> list[str]:
     """The last lines of a run; the verdict comes last."""
-    minutes, seconds = divmod(round(record.seconds), 60)
+    spent = sum(step.cpu_seconds for step in record.steps)
     reused = [step.name for step in record.steps if step.reused]
 
     # Every line has its label in the first 17 columns.
@@ -100,7 +101,7 @@ def summary_lines(record: RunRecord) -> list[str]:
     lines += _step_lines(record)
     lines += [f"{'warning':<17}{warning}" for warning in record.warnings]
     lines += [f"{'stands out':<17}{describe_anomaly(anomaly)}" for anomaly in record.anomalies]
-    lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
+    lines.append(f"{'time':<17}{format_duration(record.seconds)}, {format_duration(spent)} of processor time")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: unchanged input")
 

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,15 @@ def test_work_is_made_again_where_its_marker_is_damaged(tmp_path: Path) -> None:
         read_done(marker.parent)
     assert not make(tmp_path).reused
     assert json.loads(marker.read_text(encoding="utf-8"))["step"] == "count"
+
+
+def test_processor_time_counts_the_processes_of_a_step_and_no_waiting(tmp_path: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    with cached_step(tmp_path, "count", Settings(), {}) as work:
+        time.sleep(0.5)
+        subprocess.run([sys.executable, "-S", "-c", burn], check=True)
+    assert 0.3 <= work.cpu_seconds < work.seconds
+    assert read_done(work.folder)["cpu_seconds"] == round(work.cpu_seconds, 3)
 
 
 def test_a_store_that_is_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class StepRecord:
     Attributes:
       seconds: from start to end, including the start of its process.
       work_seconds: the part that the step itself took.
+      cpu_seconds: its processor time.
       key: of its output in the store; empty if the step did not finish.
       folder: the location of its output, a path or a URI.
       outputs: name → file of the output.
@@ -57,6 +58,7 @@ class StepRecord:
     status: str = "running"
     seconds: float = 0.0
     work_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     reused: bool = False
     key: str = ""
     folder: str = ""
@@ -91,6 +93,7 @@ class StepRecord:
         self.key = metadata["key"]
         self.reused = bool(metadata["reused"])
         self.work_seconds = float(metadata["seconds"])
+        self.cpu_seconds = float(metadata.get("cpu_seconds", 0.0))
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self.metrics = dict(metadata["metrics"])
 
@@ -355,6 +358,7 @@ class RunEvent:
                     "name": step.name,
                     "status": step.status,
                     "seconds": round(step.seconds, 2),
+                    "cpu_seconds": round(step.cpu_seconds, 2),
                     "reused": step.reused,
                     "counts": step.counts,
                 }

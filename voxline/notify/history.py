@@ -33,6 +33,7 @@ _REASON = 300
 FIGURES = {
     "seconds": ("duration", "s"),
     "work_seconds": ("work that was not reused", "s"),
+    "cpu_seconds": ("processor time of the steps", "s"),
     "utterances": ("utterances of the corpus", ""),
     "hours": ("audio to train on", "h"),
     "drift": ("features that drifted", ""),
@@ -128,6 +129,9 @@ def figure_of(run: Run, name: str) -> float | None:
         return float(run["run"]["seconds"])
     if name == "work_seconds":
         return float(sum(step["seconds"] for step in run["steps"] if not step["reused"]))
+    if name == "cpu_seconds":
+        spent = [step["cpu_seconds"] for step in run["steps"] if "cpu_seconds" in step]
+        return float(sum(spent)) if spent else None
     if name == "hours":
         return _number(run.get("hours", {}).get("train"))
     if name == "drift":

@@ -56,6 +56,7 @@ def publish_artifact(
         key=output.key,
         reused=output.reused,
         seconds=round(output.seconds, 3),
+        cpu_seconds=round(output.cpu_seconds, 3),
         counts=output.counts,
         metrics=output.metrics,
         outputs=output.outputs,

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -55,6 +56,7 @@ class StepOutput:
       key: the hash that names it.
       reused: it existed already.
       seconds: what this call took (reading the marker only, if reused).
+      cpu_seconds: processor time of this call, with that of its processes which have ended.
       counts: how many of what, filled in by the step: {"utterances": 40, "rejects": 2}.
       metrics: numbers that a person compares between runs: {"wer": 0.03}.
       outputs: named files or folders, relative to the folder: {"manifest": "manifest.jsonl"}.
@@ -69,6 +71,7 @@ class StepOutput:
     key: str
     reused: bool = False
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -230,6 +233,7 @@ def cached_step(
       WorkError: the store cannot be written, or the disk is full.
     """
     start = time.monotonic()
+    cpu_start = _processor_seconds()
 
     named_by, folder = step_key(store, step, settings, inputs, revision)
     remote = BucketStep(f"{store}/{step}/{folder.name}") if is_remote(store) else None
@@ -257,6 +261,7 @@ def cached_step(
             _record_use(work)
             yield work
             work.seconds = time.monotonic() - start
+            work.cpu_seconds = _processor_seconds() - cpu_start
             return
         with shared_store_lock(store) as check_held:
             if remote:
@@ -276,9 +281,16 @@ def cached_step(
                 raise
 
             work.seconds = time.monotonic() - start
+            work.cpu_seconds = _processor_seconds() - cpu_start
             # The lock is looked at before anything is decided: a purge may have started since.
             check_held()
             _finish(work, named_by)
+
+
+def _processor_seconds() -> float:
+    """Processor time of this process, and of those of its own that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _record_use(work: StepOutput) -> None:
@@ -301,6 +313,7 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
         **named_by,
         "key": work.key,
         "seconds": round(work.seconds, 3),
+        "cpu_seconds": round(work.cpu_seconds, 3),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "counts": work.counts,
         "metrics": work.metrics,
