@@ -172,7 +172,8 @@ def test_the_artifact_of_train_is_the_model(
         dataset = dsl.Dataset(uri=extracted["uri"], metadata=extracted["metadata"])
         train.python_func(dataset=dataset, model=model, store=config["store"], registry=config["registry"], **values)
         found[name] = tmp_path / name if name == "kfp" else Path(model.uri)
-        assert model.metadata == {**local["metadata"], "seconds": model.metadata["seconds"], "reused": True}
+        measured = {name: model.metadata[name] for name in ("seconds", "cpu_seconds")}
+        assert model.metadata == {**local["metadata"], **measured, "reused": True}
         assert (model.uri == uri) is (name == "kfp")
     assert found["vertex"] == found["here"]
     assert not (tmp_path / "vertex").exists()
