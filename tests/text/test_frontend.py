@@ -200,6 +200,8 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
         ("it is -5, 3-5, -$5", "it is minus five three to five minus five dollars"),
         ("£5m–£10m, 50/50", "five million pounds to ten million pounds fifty fifty"),
         ("€2.500 but $2.500", "two thousand five hundred euros but two point five zero zero dollars"),
+        ("1 000 kg, 10\u202f000 people", "one thousand kilograms ten thousand people"),
+        ("$1 000, 555 000 1234", "one thousand dollars five five five zero zero zero one two three four"),
         ("$5m-7m, $5-7, $5-$7", "five to seven million dollars five to seven dollars five dollars to seven dollars"),
     ],
 )

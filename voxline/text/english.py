@@ -424,6 +424,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])(?! [0-9]|-[0-9]{4})",
         _thousands,
     ),
+    # Nobody says 000 alone; other groups may be a number and an amount, as in 3 500 ml bottles.
+    _sub(r"(?<![\w.,'+])(?<![0-9)] )([1-9][0-9]{0,2}) 000(?![\w'])(?! [0-9]|-[0-9])", r"\1,000"),
     # Euros have two decimals: three digits behind a point are thousands.
     _sub(r"(?<=€)(\s?[0-9]{1,3})\.([0-9]{3})(?![0-9.,])", r"\1,\2"),
     _sub(r"(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s?(?:€|EUR\b))", r"\1,\2"),
