@@ -20,6 +20,7 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.ingest.corpora.csv import entries
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
+from voxline.components.ingest.corpora.manifest import entries as manifest_entries
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import WorkError
@@ -771,3 +772,24 @@ def test_no_cell_of_a_table_without_quotes_is_dropped_or_shifted(texts: list[str
     }
     assert accepted == whole
     assert sum(not isinstance(row, CorpusEntry) for row in rows) >= len(texts) - len(whole)
+
+
+WORDS = st.text("ab é中\"',;\t", max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(WORDS, min_size=1, max_size=6), names=st.lists(st.sampled_from(["ann", "bob"]), min_size=6))
+def test_no_key_of_a_manifest_is_dropped_or_shifted(texts: list[str], names: list[str]) -> None:
+    """The same utterances as lines, as one list and as a mapping with it, on one line or on several."""
+    rows = [
+        {"audio_filepath": f"{number}.wav", "text": text, "speaker": name, "last": [text]}
+        for number, (text, name) in enumerate(zip(texts, names, strict=False))
+    ]
+    expected = [(row["audio_filepath"], row["text"], row["speaker"], row["last"]) for row in rows]
+    forms = ["\n".join(map(json.dumps, rows)), *(json.dumps(rows, indent=indent) for indent in (None, 1))]
+    forms += [json.dumps({"version": 1, "data": rows}, indent=indent) for indent in (None, 1)]
+    for form in forms:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "manifest.json").write_text(form, encoding="utf-8")
+            read = [row for row in manifest_entries(Corpus(folder)) if isinstance(row, CorpusEntry)]
+        assert [(row.audio, row.text, row.speaker, row.extra["last"]) for row in read] == expected
