@@ -153,3 +153,25 @@ def test_the_space_and_the_commands_of_searches_are_accepted() -> None:
     space.check(load_config({"corpus": {"uri": "corpus"}, "name": "asr", "language": {"kind": "ngram"}}))
     assert {one.kind for one in space.ranges} == set(KINDS)
     check_commands(text)
+
+
+def test_the_words_for_newcomers_are_keys_and_commands() -> None:
+    """Every setting and every command of docs/coming-from.md exists."""
+    page = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
+    assert len(page.split()) <= 700
+    reference = (ROOT / "docs/config.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^##+ `([a-z_.]+)`\n(.*?)(?=^##|\Z)", reference, flags=re.MULTILINE | re.DOTALL))
+    ours = [line.split("|")[-2] for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    keys = [code for cell in ours for code in re.findall(r"`((?:corpus|train|convert)\.[a-z_.]+)", cell)]
+    assert len(keys) > 12
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        assert f"| `{name}` |" in sections.get(section, "") or key in sections, key
+    command = typer.main.get_command(app)
+    for words in re.findall(r"`voxline ([a-z ]+)", page.replace("voxline train", "")):
+        group = command
+        for word in words.split():
+            if not hasattr(group, "commands"):
+                break
+            assert word in group.commands, words
+            group = group.commands[word]

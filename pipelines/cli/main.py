@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:  # `voxline help run`, as with git
         words = [*words[1:], "--help"]
+    if words[:1] == ["train"]:  # the word that people of other toolkits type first
+        words = ["run", *words[1:]]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▸ must not end the command

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.command import voxline, voxline_process
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
-from voxline.pipelines.cli.main import app
+from voxline.pipelines.cli.main import app, main
 from voxline.pipelines.cli.options import machine_path
 
 
@@ -177,3 +177,17 @@ def test_help_shows_no_types_of_python() -> None:
     assert re.search(r"--datasets LOCATION +Folder or bucket URI", purge)
     assert re.search(r"--runs PATH +Folder", purge)
     assert re.search(r"--note TEXT +For", purge)
+
+
+def test_train_is_the_command_that_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    """The word that people of other toolkits type first."""
+    for words in (["train", "--help"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    helped = capsys.readouterr().out
+    assert helped.count("Usage: voxline run") == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "asr", "--config", "absent.yaml"])
+    assert ended.value.code == 2
+    assert "absent.yaml" in capsys.readouterr().err
