@@ -22,11 +22,12 @@ from voxline.data.dataset import Dataset
 from voxline.data.licences import checked_licence, count_licences, hub_licence, licence_name
 from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError
-from voxline.families.asr.settings import AsrPushSettings
+from voxline.families.asr.settings import AsrPushSettings, AsrTrainSettings
 from voxline.inference.model_info import AS_PUBLISHED, ModelInfo, ShippedVocoder, StartInfo
 from voxline.inference.saved_model import read_model_info
 from voxline.registry.parents import Ancestor, licences_of
 from voxline.registry.registry import Registry
+from voxline.training.export import model_info
 
 HUB = {"name": "o/w", "version": None, "digest": "d0", "dataset": "", "revision": "c" * 40, "licence": "mit"}
 IMPORT = {"name": "asr", "version": 1, "digest": "d1", "dataset": "", "revision": "", "licence": ""}
@@ -109,6 +110,11 @@ def test_joined_corpora_carry_all_of_their_licences_to_the_dataset(tmp_path: Pat
     counts = count_licences(dataset.rows())
     assert set(counts) == {"CC0-1.0", "CC-BY-NC-4.0"}
     assert sum(counts.values()) == dataset.counts["train"] + dataset.counts["dev"]
+
+    # A model of it, and what starts from that, have them too.
+    trained = model_info("ctc", AsrTrainSettings(), dataset, {}, [])
+    assert trained.dataset.licences == counts
+    assert licences_of(trained) == {"its data": sorted(counts)}
 
 
 def test_a_corpus_without_a_licence_keeps_its_key_and_its_bytes(tmp_path: Path) -> None:
