@@ -88,6 +88,10 @@ class TrainedParts:
             )
         self._resting = self.names.keys() - head
 
+    def train_auxiliary_first(self) -> None:
+        """Lets all weights of the exported model rest while auxiliary models train."""
+        self._resting = set(self.names)
+
     def resting(self, of_head: bool) -> Collection[int]:
         """The ids of variables that a step leaves out.
 

@@ -1,7 +1,9 @@
 """Batches of random segments: mels from the dataset's shards, with the waveform from the pool of WAVs, or with
-a voice's mels of the same frames.
+a voice's mels of the same frames; and batches of whole waveforms.
 """
 
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.errors import SettingsError, WorkError
 from voxline.store.size_limits import load_npy
-from voxline.training.batches import Batches
+from voxline.training.batches import Batches, Record
 from voxline.training.task import shorten_list
 
 Array = npt.NDArray[np.float32]
@@ -119,28 +121,13 @@ class SegmentBatches(MelSegmentBatches):
     With `voice_mels`, these mels are a voice's in place of the recordings'.
 
     Raises:
-      SettingsError: the dataset has sped-up copies, whose waveforms are in no WAV.
-      WorkError: recordings of the dataset are not in its store.
+      SettingsError, WorkError: as `check_speeds` and `RecordedWaveforms`.
     """
 
     def __init__(self, dataset: Dataset, split: str, segment_frames: int, **options: Any) -> None:
-        if dataset.speeds != [1.0]:
-            raise SettingsError(
-                f"extract.speeds is {dataset.speeds}; a vocoder learns from recordings as they are: set it to [1.0]"
-            )
-
+        check_speeds(dataset)
         super().__init__(dataset, split, segment_frames, **options)
-
-        # Waveforms come from the store's WAVs; all must be there before training begins.
-        rows = {row.id: row for row in dataset.rows() if row.split == split}
-        self._sources = [rows[record.id] for record in self._records]
-        self._recordings = dataset.recordings((row.audio_hash for row in self._sources), "train")
-        absent = [row.id for row, file in zip(self._sources, self._recordings, strict=True) if not file.is_file()]
-        if absent:
-            raise WorkError(
-                f"train: the recordings of {len(absent):,} of {len(rows):,} utterances of {split} are not in "
-                f"{self._recordings[0].parents[1]}: {shorten_list(absent)}. Run convert again with this store"
-            )
+        self._waveforms = RecordedWaveforms(dataset, split, [record.id for record in self._records])
 
     def _segment(self, draw: int, epoch: int) -> Example:
         row = draw % len(self._records)
@@ -151,26 +138,102 @@ class SegmentBatches(MelSegmentBatches):
 
         # Samples from the center of each frame to the next one's: a frame less than the mels have.
         waveform = np.zeros((self.segment_frames, hop), np.float32)
-        waveform[: frames - 1] = self._read_samples(row, first * hop, (frames - 1) * hop).reshape(frames - 1, hop)
+        waveform[: frames - 1] = self._waveforms.read(row, first * hop, (frames - 1) * hop).reshape(frames - 1, hop)
         return self._example_of(row, np.concatenate([self._cut(mels, first), waveform], axis=1))
 
     def features_for(self, voice: FeatureSettings, row: int, features: Array) -> Array:
         if voice.kind != "mel_and_prosody":
             return features
-        samples = self._read_samples(row, 0, (len(features) - 1) * self._features.hop_length)
+        samples = self._waveforms.read(row, 0, (len(features) - 1) * self._features.hop_length)
         return np.concatenate([features, prosody_features(samples, voice)], axis=1)
 
     def _mels(self, row: int) -> Array:
         return self._recorded_mels(row) if self.voice_mels is None else self._voice_mels(row)
 
-    def _read_samples(self, row: int, first: int, count: int) -> Array:
+
+def split_segments(features: Any, mels: int) -> tuple[Any, Any]:
+    """Takes features of `SegmentBatches` apart, an array or a tensor: [batch, frames, mels + hop].
+
+    Returns:
+      the mels [batch, frames, mels], and the waveform as [batch, frames - 1, hop].
+    """
+    return features[..., :mels], features[:, :-1, mels:]
+
+
+class WaveformBatches(Batches):
+    """The batches of one split, of whole utterances as samples.
+
+    The features of an example are float32 [frames, hop]: the samples of one hop after another, as many as are whole.
+
+    Args:
+      needed_frames: the least of them, of a number of symbols; an utterance with fewer is left out.
+      options: those of `Batches`.
+
+    Raises:
+      SettingsError, WorkError: as `check_speeds` and `RecordedWaveforms`.
+    """
+
+    def __init__(
+        self, dataset: Dataset, split: str, *, needed_frames: Callable[[int], int] = lambda symbols: 1, **options: Any
+    ) -> None:
+        check_speeds(dataset)
+        self._needed_frames = needed_frames
+        super().__init__(dataset, split, **options)
+        self.hop = dataset.features.hop_length
+        self._waveforms = RecordedWaveforms(dataset, split, [record.id for record in self._records])
+
+    def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
+        # The features of extract have a frame more: theirs are centered on the ends of hops.
+        for record in super()._find_records(dataset, split):
+            needed = max(self._needed_frames(record.labels), 1)
+            yield dataclasses.replace(record, frames=record.frames - 1, min_frames=needed)
+
+    def _example(self, row: int) -> Example:
+        record = self._records[row]
+        samples = self._waveforms.read(row, 0, record.frames * self.hop)
+        labels = np.array(self._alphabet.encode(record.text), np.int32)
+        return Example(record.id, record.text, record.speaker, samples.reshape(-1, self.hop), labels)
+
+
+def check_speeds(dataset: Dataset) -> None:
+    """Refuses a dataset with sped-up copies, whose waveforms are in no WAV.
+
+    Raises:
+      SettingsError: naming the setting.
+    """
+    if dataset.speeds != [1.0]:
+        raise SettingsError(
+            f"extract.speeds is {dataset.speeds}; samples are learned from recordings as they are: set it to [1.0]"
+        )
+
+
+class RecordedWaveforms:
+    """The recordings of some utterances of a split, from the store's WAVs, all of which must be there.
+
+    Raises:
+      WorkError: recordings of the dataset are not in its store.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, ids: Sequence[str]) -> None:
+        self.sample_rate = dataset.features.sample_rate
+        rows = {row.id: row for row in dataset.rows() if row.split == split}
+        self._sources = [rows[utterance] for utterance in ids]
+        self._recordings = dataset.recordings((row.audio_hash for row in self._sources), "train")
+        absent = [row.id for row, file in zip(self._sources, self._recordings, strict=True) if not file.is_file()]
+        if absent:
+            raise WorkError(
+                f"train: the recordings of {len(absent):,} of {len(rows):,} utterances of {split} are not in "
+                f"{self._recordings[0].parents[1]}: {shorten_list(absent)}. Run convert again with this store"
+            )
+
+    def read(self, row: int, first: int, count: int) -> Array:
         """Reads samples of an utterance, float32 [count], from sample `first` on."""
         import soundfile
 
         # Only the segment's samples are read.
         source = self._sources[row]
         file = self._recordings[row]
-        rate = self._features.sample_rate
+        rate = self.sample_rate
         try:
             samples, file_rate = soundfile.read(
                 file, count, round(source.offset * rate) + first, dtype="float32", always_2d=True
@@ -187,12 +250,3 @@ class SegmentBatches(MelSegmentBatches):
         waveform: Array = samples[:, 0]
 
         return waveform
-
-
-def split_segments(features: Any, mels: int) -> tuple[Any, Any]:
-    """Takes features of `SegmentBatches` apart, an array or a tensor: [batch, frames, mels + hop].
-
-    Returns:
-      the mels [batch, frames, mels], and the waveform as [batch, frames - 1, hop].
-    """
-    return features[..., :mels], features[:, :-1, mels:]

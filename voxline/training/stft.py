@@ -11,8 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import mel_filterbank
 from voxline.training.layers import Tensor
 
+MIN_MAGNITUDE = 1e-5
+"""The least one that has a logarithm here."""
 MIN_POWER = 1e-10
 """Below it a magnitude has no gradient: that of a square root grows without bound at zero."""
 MIN_ENVELOPE = 1e-3
@@ -110,6 +114,22 @@ def _magnitudes(fft_size: int, hop: int, length: int) -> Callable[[Tensor], Tens
     function: Callable[[Tensor], Tensor] = ops.custom_gradient(compute)
 
     return function
+
+
+def log_mels(waveforms: Tensor, features: FeatureSettings) -> Tensor:
+    """Natural logarithms of mel magnitudes, [batch, frames, mels]: windows as the features have them, of magnitude."""
+
+    # Centered frames, as extract has them.
+    around = features.win_length // 2
+    padded = ops.pad(waveforms, [[0, 0], [around, around]])
+    spectrum = magnitudes(padded, features.n_fft, features.hop_length, features.win_length)
+    return ops.log(ops.maximum(spectrum @ mel_filterbank(features), MIN_MAGNITUDE))
+
+
+def mel_distance(generated: Tensor, recorded: Tensor, features: FeatureSettings) -> Tensor:
+    """Mean absolute difference of `log_mels`, [batch]."""
+    distances = ops.abs(log_mels(generated, features) - log_mels(recorded, features))
+    return ops.mean(distances, axis=(1, 2))
 
 
 def inverse_stft(real: Tensor, imaginary: Tensor, hop: int, present: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -176,6 +176,7 @@ class TrainingTask(abc.ABC):
       unused_parts: parts of a parent that the network does without, such as a decoder under another output layer.
       function_settings: those of `model` that change what weights of the same shapes compute: a parent must have the
         same.
+      marks: rows behind those of the symbols, where `symbol_axis` is 0, that are no symbol of a text, such as its end.
       parent_model: the exported model whose weights it started from, if any.
       counts_seconds: whether `train.batch_seconds` applies: its batches are of whole utterances.
       optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
@@ -190,6 +191,7 @@ class TrainingTask(abc.ABC):
     function_settings: ClassVar[tuple[str, ...]] = ()
     optimizes_graph: ClassVar[bool] = True
     counts_seconds: ClassVar[bool] = False
+    marks: ClassVar[int] = 0
     parent_model: Path | None = None
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
@@ -256,6 +258,13 @@ class TrainingTask(abc.ABC):
           folder: for what the model computes; it is removed when the training ends.
         """
         raise NotImplementedError(f"{type(self).__name__} learns from no other model, such as {name!r}")
+
+    def take_over(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:  # noqa: B027 - most networks train alone
+        """Takes what a parent has for auxiliary models; called once the exported network has its weights.
+
+        Args:
+          weights: all of the parent's, by name; those of `unused_parts` too.
+        """
 
     def encode_frozen_parts(self, folder: Path) -> None:  # noqa: B027 - most families compute them in each step
         """Computes what frozen parts make of each utterance once; called before the first step, with all weights set.

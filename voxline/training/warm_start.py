@@ -34,6 +34,8 @@ Symbols = Sequence[str]
 
 MOVING = ("moving_mean", "moving_variance")
 """Names of weights that are statistics: they are carried as they are, never shrunk."""
+MARK = "\0"
+"""Begins the name of a row that is no symbol of a text: `TrainingTask.marks`."""
 MAX_NAMED = 4
 """Settings or weights that a message names."""
 
@@ -223,11 +225,11 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     misfits = []
     for name in kept_names:
         axis = task.symbol_axis(name)
-        blank = [""] if axis == -1 else []
+        marks = [""] if axis == -1 else [f"{MARK}{number}" for number in range(task.marks)]
         value = parent_weights.get(name)
         if value is not None and axis is not None and _fits(value, fresh[keys[name]], axis):
-            old_symbols = [*parent_symbols, *blank]
-            new_symbols = [*symbols, *blank]
+            old_symbols = [*parent_symbols, *marks]
+            new_symbols = [*symbols, *marks]
             value = carry_symbols(value, fresh[keys[name]], axis, old_symbols, new_symbols, start.new_symbols)
         if value is None or value.shape != fresh[keys[name]].shape:
             misfits.append(name)
@@ -249,6 +251,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     task.parent_model = parent.folder
     if start.head_epochs:
         task.module.train_head_first(random_names, sum(map(task.train.steps_of, range(start.head_epochs))))
+
+    task.take_over(parent_weights)
 
     # One line for the console.
     note = _symbols_in_words(parent_symbols, symbols, start)
@@ -328,7 +332,7 @@ def carry_symbols(
     rows = dict(zip(parent_symbols, parent_rows, strict=True))
 
     # The blank is no symbol that could be spelled.
-    mean = np.mean([row for symbol, row in rows.items() if symbol], axis=0)
+    mean = np.mean([row for symbol, row in rows.items() if symbol and not symbol.startswith(MARK)], axis=0)
     for index, symbol in enumerate(symbols):
         if symbol in rows:
             result[index] = rows[symbol]

@@ -109,7 +109,7 @@ def test_onnx_graphs_compute_what_the_network_computes(name: str) -> None:
         assert cut["hit_limit"]
         assert cut["frames"] == 3
 
-        ids, rows = network._with_marks(text, counts[row : row + 1])
+        ids, rows = network.with_marks(text, counts[row : row + 1])
         silent = network.speak(text, counts[row : row + 1], max_frames=MAX_FRAMES, scales=SILENT)
         inputs = {"input": ids.numpy().astype(np.int64), "input_lengths": rows.numpy().astype(np.int64)}
         (heard,) = piper.run(None, {**inputs, "scales": SILENT})

@@ -15,15 +15,16 @@ from tests.families.networks.test_against_numpy import with_random_weights
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
 from voxline.families.vocoder import losses
-from voxline.families.vocoder.networks import hifigan
-from voxline.families.vocoder.networks.hifigan import Discriminators, HifiganGenerator
-from voxline.families.vocoder.networks.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
+from voxline.families.vocoder.networks.hifigan import HifiganGenerator
+from voxline.families.vocoder.networks.settings import HifiganSettings, VocosSettings
 from voxline.families.vocoder.networks.vocos import Vocos, magnitude_prior
 from voxline.inference.vocoder import vocode_in_chunks
 from voxline.metrics import estoi
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 from voxline.training import stft
+from voxline.training.discriminators import PERIOD_CONVOLUTIONS, Discriminators, scale_convolutions
+from voxline.training.settings import DiscriminatorSettings
 
 MELS, HOP, SIZE = 6, 8, 32
 STATISTICS = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS}
@@ -78,7 +79,7 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
     random = np.random.default_rng(6)
     mels, mels_of_prior = (random.standard_normal((2, 9, bands)).astype(np.float32) for bands in (MELS, FEATURES.mels))
     waveforms = random.standard_normal((2, 517)).astype(np.float32)
-    convolutions = [shape[1:] for shape in hifigan.scale_convolutions(SMALL_DISCRIMINATORS.width)]
+    convolutions = [shape[1:] for shape in scale_convolutions(SMALL_DISCRIMINATORS.width)]
     vocos = (SMALL_VOCOS.kernel, SMALL_VOCOS.layers, SIZE, HOP)
     how = {
         "vocos": vocos,
@@ -88,7 +89,7 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
             name: (rates, rates, (3, 5), ((1, 3), (2, 1)), True, istft_hop, bands)
             for name, (rates, istft_hop, bands) in OPTIONS_OF_HIFIGAN.items()
         },
-        "discriminators": ((2, 3), [stride for _, stride in hifigan.PERIOD_CONVOLUTIONS], 2, convolutions),
+        "discriminators": ((2, 3), [stride for _, stride in PERIOD_CONVOLUTIONS], 2, convolutions),
     }
     statistics = {"mean": [0.0] * FEATURES.mels, "deviation": [1.0] * FEATURES.mels}
     prior = magnitude_prior(FEATURES, SIZE)
@@ -281,7 +282,7 @@ def test_losses_in_the_graph_equal_the_metrics() -> None:
     assert float(convergence[0]) == pytest.approx(wanted.spectral_convergence, rel=1e-4)
     assert float(log_distance[0]) * losses.DECIBELS == pytest.approx(wanted.log_stft, rel=1e-3)
     features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
-    ours = losses.log_mels(TONE[None], features)[0].numpy()
+    ours = stft.log_mels(TONE[None], features)[0].numpy()
     assert_close(ours, compute_features(TONE, features)[: len(ours)], relative_to_peak=1e-5)
 
 

@@ -238,12 +238,17 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
             "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
-            f"{_waveforms_by(info.vocoder)}."
+            f"{_waveforms_by(info.vocoder, info.kind)}."
         )
 
 
 def _forms_of(info: ModelInfo) -> str:
     """Describes how a voice speaks with teacher forcing, and without."""
+    if info.kind == "vits":
+        return (
+            "It makes samples of predicted durations, which take the place of attention, and has no teacher forcing; "
+            "its mels are those of its waveform"
+        )
     if info.kind == "fastspeech":
         sizes = info.model_settings
         parts = ["durations", *(name for name in ("energy", "pitch") if sizes.get(name))]
@@ -258,12 +263,14 @@ def _forms_of(info: ModelInfo) -> str:
     )
 
 
-def _waveforms_by(vocoder: ShippedVocoder | None) -> str:
+def _waveforms_by(vocoder: ShippedVocoder | None, kind: str = "") -> str:
     """Names the vocoder of a voice.
 
     >>> _waveforms_by(None), _waveforms_by(ShippedVocoder(name="vocos", version=2, digest="9f"))
     ('Griffin-Lim', 'version 2 of the vocoder vocos, which it ships with')
     """
+    if kind == "vits":
+        return "the voice itself"
     if vocoder is None:
         return "Griffin-Lim"
     version = f"version {vocoder.version} of the vocoder" if vocoder.version else "the vocoder"

@@ -16,6 +16,7 @@ from voxline.families.family import (
     StepTexts,
 )
 from voxline.families.tts.settings import TtsEvaluateSettings, TtsExportForm, TtsPushSettings, TtsTrainSettings
+from voxline.registry.hub import is_hub_location
 from voxline.settings import merge
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ FRONTEND_ALPHABETS = {
     "pinyin": "pinyin_speech",
 }
 """Text frontend → the alphabet of its output, for configs that name none."""
+
+_VITS_DEFAULTS = {
+    "train": {
+        "learning_rate": 2e-4,
+        "beta_1": 0.8,
+        "beta_2": 0.99,
+        "epsilon": 1e-9,
+        "weight_decay": 0.01,
+        "clip_norm": 1_000.0,
+    }
+}
+"""The authors' optimizer; gradients of sums over the latent are far larger than those of mels."""
 
 # A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
 _SPEECH_DEFAULTS = {
@@ -83,10 +96,28 @@ class TtsFamily(Family):
     }
 
     def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
-        return speech_defaults(document, "tacotron2")
+        defaults = speech_defaults(document, "tacotron2")
+        kind: Any = document
+        for key in ("train", "model", "kind"):
+            kind = kind.get(key) if isinstance(kind, dict) else None
+        return merge(defaults, _VITS_DEFAULTS) if kind == "vits" else defaults
+
+    def public_parent(self, model: str) -> "Parent | None":
+        from voxline.families.tts.vits.parents import open_public_voice
+        from voxline.families.tts.vits.piper import is_piper_voice
+
+        if is_hub_location(model) or is_piper_voice(model):
+            return open_public_voice(model)
+        return super().public_parent(model)
 
     def check_config(self, config: Any) -> None:
-        config.train.check_features(config.extract.features)
+        # The sample rate of the features follows from convert's only afterwards.
+        features = config.extract.features.model_copy(update={"sample_rate": config.convert.sample_rate})
+        config.train.check_features(features)
+        if config.train.model.kind == "vits" and config.extract.speeds != [1.0]:
+            raise SettingsError(
+                f"extract.speeds is {config.extract.speeds}; a vits learns from recordings as they are: set it to [1.0]"
+            )
         if config.convert.max_negative_share:
             raise SettingsError(
                 f"convert.max_negative_share is {config.convert.max_negative_share:g}, and a voice speaks texts alone; "
@@ -130,6 +161,13 @@ class TtsFamily(Family):
 
         return TtsTask
 
+    def task_of(self, settings: Any) -> type["TrainingTask"]:
+        if not isinstance(settings, TtsTrainSettings) or settings.model.kind != "vits":
+            return self.task()
+        from voxline.families.tts.vits.task import VitsTask
+
+        return VitsTask
+
     def training_settings(self, settings: TtsTrainSettings) -> TtsTrainSettings:
         return settings.of_voice_alone()
 
@@ -145,7 +183,7 @@ class TtsFamily(Family):
         return [lambda voice, store: sharpen_voice(voice, dataset, settings, store, recognizer)]
 
     def check_form(self, settings: TtsTrainSettings, features: "FeatureSettings") -> None:
-        if settings.export.onnx != "none":
+        if settings.export.onnx != "none" and settings.model.kind != "vits":
             from voxline.families.tts.onnx import check_onnx_voice
 
             check_onnx_voice(settings.model.kind, settings.export.onnx)
@@ -163,6 +201,12 @@ class TtsFamily(Family):
         return [Companion("vocoder", vocoder.ancestor.digest, label, partial(ship_vocoder, vocoder))]
 
     def export_again(self, model: Path, form: TtsExportForm, folder: Path) -> None:
+        from voxline.families.tts.vits.export import export_vits_again, is_vits
+
+        if is_vits(model):
+            export_vits_again(model, form, folder)
+            return
+
         from voxline.families.tts.sharpening import export_tts_again
 
         export_tts_again(model, form, folder)

@@ -77,20 +77,17 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
     utterance = sample.utterance
     rate = synthesizer.sample_rate
 
-    # Teacher forcing gives the network the recorded frames, so it shows the voice without its errors of timing.
-    forced = features_to_waveform(sample.teacher_forced.mels, synthesizer.features)
     fault = sample.synthesized.pace_fault.replace("_", " ")
     ended = "cut off at the step limit" if sample.synthesized.hit_limit else fault or "complete"
-    values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("mel_l1", "mel_dtw", "mcd")}
-    caption = (
-        f"{utterance.id}, {ended}; mel distance {values['mel_l1']} teacher-forced, {values['mel_dtw']} autoregressive, "
-        f"distortion {values['mcd']}"
-    )
-    players = side_by_side(
-        budget.player(sample.recorded, "recorded", sample_rate=rate),
-        budget.player(forced, "teacher-forced", sample_rate=rate),
-        budget.player(sample.synthesized.waveform, "autoregressive", sample_rate=rate),
-    )
+    values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("mel_dtw", "mcd")}
+    caption = f"{utterance.id}, {ended}; mel distance {values['mel_dtw']}, distortion {values['mcd']}"
+    sounds = {"recorded": sample.recorded}
+    if sample.teacher_forced:
+        # Teacher forcing gives the network the recorded frames, so it shows the voice without its errors of timing.
+        caption += f"; mel distance {CATALOG['mel_l1'].format(result.metrics['mel_l1'].sum)} teacher-forced"
+        sounds["teacher-forced"] = features_to_waveform(sample.teacher_forced.mels, synthesizer.features)
+    sounds[_own_title(sample)] = sample.synthesized.waveform
+    players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in sounds.items()))
     blocks = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_image(sample, synthesizer), caption)]
     if "hypothesis" in result.details:
         blocks.append(word_diff(reference_text(utterance)[:MAX_TEXT], result.details["hypothesis"][:MAX_TEXT]))
@@ -102,11 +99,17 @@ def _image(sample: Sample, synthesizer: Synthesizer) -> Block:
     mels = sample.features[:, synthesizer.features.mel_columns]
     low = float(mels.min())
     high = float(mels.max())
-    shown = {
-        "recorded": mels,
-        "teacher-forced": sample.teacher_forced.mels,
-        "autoregressive": sample.synthesized.mels,
-    }
+    shown = {"recorded": mels}
+    if sample.teacher_forced:
+        shown["teacher-forced"] = sample.teacher_forced.mels
+    shown[_own_title(sample)] = sample.synthesized.mels
     panels = [Panel(title, values, lowest=low, highest=high) for title, values in shown.items()]
-    alignment = Panel("attention, autoregressive", sample.synthesized.alignment, "decoder step", "symbol", 0.0, 1.0)
+    alignment = Panel(
+        f"attention, {_own_title(sample)}", sample.synthesized.alignment, "decoder step", "symbol", 0.0, 1.0
+    )
     return image_panels([*panels, alignment], f"Mel spectrograms and attention of {sample.utterance.id}")
+
+
+def _own_title(sample: Sample) -> str:
+    """The title of what the voice says by itself."""
+    return "autoregressive" if sample.teacher_forced else "synthesized"

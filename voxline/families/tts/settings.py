@@ -23,6 +23,7 @@ from voxline.components.push.settings import (
 )
 from voxline.errors import SettingsError
 from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2Settings, TtsModelSettings
+from voxline.families.tts.vits.settings import VitsSettings, VitsTrainingSettings
 from voxline.inference.pace import PAUSES_SECONDS, USUAL_PACE, Pace
 from voxline.settings import Settings
 from voxline.training.settings import TrainSettings
@@ -208,6 +209,9 @@ class TtsTrainSettings(TrainSettings):
         TeacherForcingSettings(), description="share of decoder steps that are fed recorded frames"
     )
     griffin_lim: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
+    vits: VitsTrainingSettings = pydantic.Field(
+        VitsTrainingSettings(), description="how a model of the kind vits learns"
+    )
     sharpen: SharpenSettings = pydantic.Field(
         SharpenSettings(), description="sharpening of the voice's mels; off by default"
     )
@@ -248,7 +252,7 @@ class TtsTrainSettings(TrainSettings):
 
     @pydantic.model_validator(mode="after")
     def _check_durations(self) -> Self:
-        if self.model.kind != "fastspeech":
+        if self.model.kind not in ("fastspeech", "vits"):
             return self
         idle = {
             "guided_attention": self.guided_attention.weight > 0,
@@ -258,18 +262,47 @@ class TtsTrainSettings(TrainSettings):
         }
         if wanted := [name for name, given in idle.items() if given]:
             raise ValueError(
-                f"{' and '.join(wanted)} are about a decoder that attends step by step, and fastspeech has none; "
-                "leave them out"
+                f"{' and '.join(wanted)} are about a decoder that attends step by step, and {self.model.kind} has "
+                "none; leave them out"
             )
         if self.xla:
             raise ValueError(f"{self.not_compiled()}; set xla to false")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.model.kind != "vits":
+            if self.vits != VitsTrainingSettings():
+                raise ValueError(
+                    f"vits is about a model of the kind vits, and model.kind is {self.model.kind!r}; leave it out"
+                )
+            return self
+        idle = {
+            "loss": self.loss != LossSettings(),
+            "mel_ctc": self.mel_ctc.weight > 0,
+            "griffin_lim": self.griffin_lim != GriffinLimSettings(),
+            "sharpen": self.sharpens,
+            "export.vocoder": bool(self.export.vocoder),
+        }
+        if wanted := [name for name, given in idle.items() if given]:
+            raise ValueError(
+                f"{' and '.join(wanted)} are about mels that a vocoder makes sound of, and vits makes samples itself "
+                "(vits has its loss); leave them out"
+            )
+        if self.export.onnx == "int8":
+            raise ValueError("export.onnx is int8, and a vits has a graph of float32 alone; set it to float32")
+        if self.start.head_epochs:
+            raise ValueError(
+                "start.head_epochs is set, and a vits that starts from another voice trains its posterior encoder "
+                "first (vits.posterior_steps); set it to 0"
+            )
+        return self
+
     def not_compiled(self) -> str:
         """See `TrainSettings`."""
-        if self.model.kind != "fastspeech":
+        if self.model.kind not in ("fastspeech", "vits"):
             return ""
-        return "XLA cannot compile the sum over alignments that fastspeech learns by"
+        return f"XLA cannot compile the alignment that {self.model.kind} learns by"
 
     @pydantic.model_validator(mode="after")
     def _check_sharpen(self) -> Self:
@@ -289,6 +322,9 @@ class TtsTrainSettings(TrainSettings):
         kind = self.model.kind
         accepted = ["mel_and_linear" if kind == "tacotron" else "log_mel"]
         needed = f"train.model.kind is {kind!r}, which predicts {accepted[0]}"
+        if isinstance(self.model, VitsSettings):
+            self.model.check_features(features)
+            needed = "train.model.kind is 'vits', whose speech is compared by its mels"
         if isinstance(self.model, FastSpeechSettings):
             if self.model.pitch:
                 accepted, needed = [], "train.model.pitch is true, which needs the F0 of each frame"

@@ -62,12 +62,13 @@ class Sample:
     Attributes:
       recorded: float32 [samples] at the model's rate.
       features: of the recording, float32 [frames, bins].
+      teacher_forced: None of a voice that makes samples itself: it predicts no frame from recorded ones.
     """
 
     utterance: Utterance
     recorded: "Array"
     features: "Array"
-    teacher_forced: TeacherForcedResult
+    teacher_forced: TeacherForcedResult | None
     synthesized: SynthesisResult
 
 
@@ -150,7 +151,7 @@ def measure_synthesis(
 
 
 def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
-    """Synthesizes utterances, both autoregressively and with teacher forcing.
+    """Synthesizes utterances, both autoregressively and, where the voice can, with teacher forcing.
 
     Raises:
       WorkError: a recording cannot be read.
@@ -170,7 +171,9 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
         except SettingsError as error:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
 
-    forced = synthesizer.teacher_forced(texts, features)
+    forced: Sequence[TeacherForcedResult | None] = [None] * len(texts)
+    if not synthesizer.makes_samples:
+        forced = synthesizer.teacher_forced(texts, features)
     synthesized = synthesizer.synthesize_symbols(texts)
     for utterance, result in zip(utterances, synthesized, strict=True):
         # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
@@ -193,7 +196,7 @@ def _measure(
     attention = compute_attention_metrics(sample.synthesized.alignment)
     ratio = len(sample.synthesized.waveform) / max(len(sample.recorded), 1)
     metrics = {
-        "mel_l1": SumAndWeight(sample.teacher_forced.mel_l1),
+        "mel_l1": SumAndWeight(sample.teacher_forced.mel_l1) if sample.teacher_forced else NOT_MEASURED,
         "mel_dtw": SumAndWeight(aligned.distance),
         "mcd": SumAndWeight(mel_cepstral_distortion(*cepstra).distance),
         "sharpness": _share(sharpness(synthesized), sharpness(recorded)),

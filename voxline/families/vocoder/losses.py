@@ -1,4 +1,4 @@
-"""The terms of a vocoder's loss, float32 [batch] each: spectra, and the least squares of adversarial training."""
+"""The terms of a vocoder's loss that compare spectra, float32 [batch] each."""
 
 import math
 from typing import Any
@@ -11,28 +11,12 @@ from voxline.audio.features import mel_filterbank
 from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
 from voxline.training.layers import Tensor
-from voxline.training.stft import magnitudes
+from voxline.training.stft import MIN_MAGNITUDE, magnitudes
 
-MIN_MAGNITUDE = 1e-5
 SILENCE = 1e-3
 """Root mean square, of full scale, under which a frame is silent to `estoi_distance`: -60 dB."""
 BINS_A_BAND = 12
 """Bins of a transform for each of its mel bands in `band_distance`."""
-
-
-def log_mels(waveforms: Tensor, features: FeatureSettings) -> Tensor:
-    """Natural logarithms of mel magnitudes, [batch, frames, mels]: windows as the features have them, of magnitude."""
-
-    # Centered frames, as extract has them.
-    around = features.win_length // 2
-    padded = ops.pad(waveforms, [[0, 0], [around, around]])
-    spectrum = magnitudes(padded, features.n_fft, features.hop_length, features.win_length)
-    return ops.log(ops.maximum(spectrum @ mel_filterbank(features), MIN_MAGNITUDE))
-
-
-def mel_distance(generated: Tensor, recorded: Tensor, features: FeatureSettings) -> Tensor:
-    """Mean absolute difference of `log_mels`, [batch]."""
-    return _mean(ops.abs(log_mels(generated, features) - log_mels(recorded, features)))
 
 
 def spectra(waveforms: Tensor) -> list[Tensor]:
@@ -141,30 +125,6 @@ def _in_segments(frames: Tensor) -> Tensor:
 def _norm(values: Tensor, axis: int) -> Tensor:
     """Along an axis, which is kept; never zero, so that silence has no gradient."""
     return ops.sqrt(ops.sum(ops.square(values), axis=axis, keepdims=True) + MIN_MAGNITUDE**2)
-
-
-def discriminator_loss(recorded: list[Tensor], generated: list[Tensor]) -> Tensor:
-    """The discriminators' least squares (Mao et al. 2017): recorded speech is to be judged 1, generated 0; [batch]."""
-    terms = [
-        _mean(ops.square(1 - real)) + _mean(ops.square(fake)) for real, fake in zip(recorded, generated, strict=True)
-    ]
-    return sum(terms[1:], terms[0])
-
-
-def adversarial_loss(generated: list[Tensor]) -> Tensor:
-    """The generator's least squares: generated speech is to be judged 1; [batch]."""
-    terms = [_mean(ops.square(1 - judgment)) for judgment in generated]
-    return sum(terms[1:], terms[0])
-
-
-def feature_matching_loss(recorded: list[list[Tensor]], generated: list[list[Tensor]]) -> Tensor:
-    """Mean absolute difference of activations, summed over all layers of all discriminators (Larsen et al. 2016)."""
-    terms = [
-        _mean(ops.abs(real - fake))
-        for of_recorded, of_generated in zip(recorded, generated, strict=True)
-        for real, fake in zip(of_recorded, of_generated, strict=True)
-    ]
-    return sum(terms[1:], terms[0])
 
 
 def _mean(values: Tensor) -> Tensor:

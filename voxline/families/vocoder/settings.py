@@ -18,7 +18,6 @@ from voxline.components.push.settings import (
 )
 from voxline.errors import SettingsError
 from voxline.families.vocoder.networks.settings import (
-    DiscriminatorSettings,
     SamplingSettings,
     VocoderModelSettings,
     VocosSettings,
@@ -26,7 +25,7 @@ from voxline.families.vocoder.networks.settings import (
 from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
 from voxline.settings import Settings
-from voxline.training.settings import TrainSettings
+from voxline.training.settings import DiscriminatorSettings, TrainSettings
 
 
 class VocoderLossSettings(Settings):

@@ -7,18 +7,18 @@ import tensorflow as tf
 
 from voxline.data.dataset import Dataset
 from voxline.families.vocoder import losses
-from voxline.families.vocoder.networks.hifigan import Discriminators, HifiganGenerator
+from voxline.families.vocoder.networks.hifigan import HifiganGenerator
 from voxline.families.vocoder.networks.vocos import Vocos, magnitude_prior
 from voxline.families.vocoder.networks.waveglow import WaveGlow
 from voxline.families.vocoder.onnx import check_onnx_vocoder
 from voxline.families.vocoder.settings import VocoderTrainSettings
+from voxline.training.discriminators import DISCRIMINATOR, Discriminators, adversarial_terms
 from voxline.training.layers import Tensor
 from voxline.training.optimizer import TwoOptimizers
 from voxline.training.segments import split_segments
+from voxline.training.stft import mel_distance
 from voxline.training.train_module import BatchTensors, TrainModule
 
-DISCRIMINATOR = "discriminator"
-"""The term that the discriminators minimize; all others are the generator's."""
 LIKELIHOOD = "negative_log_likelihood"
 """The term of a WaveGlow, in nats a sample."""
 
@@ -115,7 +115,7 @@ class VocoderTrainModule(TrainModule):
         weights = self.settings.loss
         terms = {}
         if weights.mel:
-            terms["mel"] = weights.mel * losses.mel_distance(generated, recorded, self.features)
+            terms["mel"] = weights.mel * mel_distance(generated, recorded, self.features)
 
         # Spectra at several resolutions, shared by both terms.
         if weights.stft or weights.bands:
@@ -134,13 +134,7 @@ class VocoderTrainModule(TrainModule):
 
         if graph_key and self.discriminators is not None:
             # Both judge the same step: real and generated speech, by judgments and by activations.
-            discriminator_settings = self.settings.discriminators
-            recorded_judgments, recorded_activations = self.discriminators(recorded)
-            generated_judgments, generated_activations = self.discriminators(generated)
-            terms["adversarial"] = discriminator_settings.adversarial * losses.adversarial_loss(generated_judgments)
-            matching = losses.feature_matching_loss(recorded_activations, generated_activations)
-            terms["feature_matching"] = discriminator_settings.feature_matching * matching
-            terms[DISCRIMINATOR] = losses.discriminator_loss(recorded_judgments, generated_judgments)
+            terms |= adversarial_terms(self.discriminators, recorded, generated, self.settings.discriminators)
 
         return terms
 
@@ -162,7 +156,7 @@ class VocoderTrainModule(TrainModule):
             likelihood[LIKELIHOOD] = self.model.negative_log_likelihood(recorded, mels)
         return {
             **likelihood,
-            "mel_distance": losses.DECIBELS * losses.mel_distance(generated, recorded, self.features),
+            "mel_distance": losses.DECIBELS * mel_distance(generated, recorded, self.features),
             "log_stft": losses.DECIBELS * log_stft,
             "spectral_convergence": convergence,
             "generated": generated,

@@ -1,4 +1,5 @@
-"""Sizes of Tacotron, Tacotron 2 and FastSpeech. The defaults are those of the papers; demos use far smaller ones.
+"""Sizes of Tacotron, Tacotron 2 and FastSpeech; of VITS: `vits.settings`. The defaults are those of the papers; demos
+use far smaller ones.
 
 Where the sources differ: docs/decisions/0015-tacotron-where-the-sources-differ.md.
 """
@@ -7,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
+from voxline.families.tts.vits.settings import VitsSettings
 from voxline.settings import Settings
 
 Size = Annotated[int, pydantic.Field(ge=1, le=8192)]
@@ -149,5 +151,5 @@ class FastSpeechSettings(Settings):
 
 
 TtsModelSettings = Annotated[
-    TacotronSettings | Tacotron2Settings | FastSpeechSettings, pydantic.Field(discriminator="kind")
+    TacotronSettings | Tacotron2Settings | FastSpeechSettings | VitsSettings, pydantic.Field(discriminator="kind")
 ]

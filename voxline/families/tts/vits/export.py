@@ -8,6 +8,7 @@ Signatures of the SavedModel:
 """
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from voxline.data.dataset import Dataset
 from voxline.data.licences import NOT_STATED
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.export import TEXT_SIGNATURE
+from voxline.families.tts.settings import TtsExportForm, TtsTrainSettings
 from voxline.families.tts.vits.network import Vits
 from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
 from voxline.families.tts.vits.piper import BEGIN, BLANK, END, ESPEAK
@@ -31,7 +34,8 @@ from voxline.provenance import git_revision, package_versions
 from voxline.registry.parents import Parent, licences_of
 from voxline.store.files import new_folder
 from voxline.text.settings import FrontendSettings
-from voxline.training.export import PACKAGES, write_exported
+from voxline.training.checkpoints import Arrays
+from voxline.training.export import PACKAGES, TrainedModel, model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.warm_start import read_named_weights
 from voxline.training.weight_names import weight_names
@@ -119,6 +123,52 @@ def export_published_vits(folder: Path, parent: Parent, name: str = "", onnx: st
     files = {ONNX_FILE: export_onnx_vits(model, info.max_steps)} if onnx != "none" else {}
     module = VitsGraph(model, info.max_steps)
     write_exported(folder, module, {"synthesize": module.synthesize, "serving_default": module.speak}, info, files)
+
+
+def export_trained_vits(
+    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
+) -> None:
+    """Writes a voice that was trained here; whole or not at all, in the form of a public one.
+
+    Args:
+      weights: as `TrainModule.weights` returned them.
+      training: what model.json says about the training.
+    """
+    sizes = settings.model
+    if not isinstance(sizes, VitsSettings):
+        raise TypeError(f"{settings.name}: a {sizes.kind} is not exported here")
+    model = Vits(sizes, symbols=len(dataset.alphabet.symbols))
+    for index, variable in enumerate(model.weights):
+        variable.assign(weights[f"model/{index}"])
+
+    max_frames = math.ceil(settings.max_seconds * dataset.features.sample_rate / sizes.hop)
+    own: dict[str, Any] = {"frontend": dataset.frontend, "max_steps": max_frames, "reduction": 1}
+    info = model_info(sizes.kind, settings, dataset, training, weight_names(model), **own)
+    files = {ONNX_FILE: export_onnx_vits(model, max_frames)} if settings.export.onnx != "none" else {}
+    module = VitsGraph(model, max_frames)
+    write_exported(folder, module, {"synthesize": module.synthesize, "serving_default": module.speak}, info, files)
+
+
+def is_vits(model: Path) -> bool:
+    """Returns whether an exported voice is one."""
+    return read_model_info(model).kind == "vits"
+
+
+def export_vits_again(model: Path, form: TtsExportForm, folder: Path) -> None:
+    """Writes an exported VITS in another form, whole or not at all.
+
+    Args:
+      model: its folder.
+
+    Raises:
+      SettingsError: the network has no such form.
+      WorkError: the model is damaged.
+    """
+    trained = TrainedModel.read(model)
+    values = trained.settings_of(("name", "model", "seed", "max_seconds"), form)
+    settings = TtsTrainSettings.of(values, source=f"{model}/{MODEL_JSON}")
+    export_trained_vits(folder, settings, trained.dataset, trained.weights, trained.training)
+    trained.complete(folder, form)
 
 
 def export_to_piper(model: Path | str, output: Path) -> list[Path]:

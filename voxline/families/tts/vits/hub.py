@@ -130,6 +130,11 @@ def read_hub_weights(model: HubModel, settings: VitsSettings, rows: list[int]) -
     return weights
 
 
+def has_posterior(model: HubModel) -> bool:
+    """Returns whether the file has what only training needs."""
+    return "posterior_encoder.conv_pre.weight" in tensor_files(model)
+
+
 def read_hub_posterior(model: HubModel, settings: VitsSettings) -> dict[str, Array]:
     """The weights of `VitsPosterior` by our names, with as many convolutions as config.json states.
 

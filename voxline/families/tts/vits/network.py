@@ -10,7 +10,7 @@ batch as it does alone.
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -60,12 +60,36 @@ class VitsOutput(NamedTuple):
     hit_limit: Tensor
 
 
+class ImaginedSpeech(NamedTuple):
+    """A batch of texts before the decoder makes sound of them; symbols' are those of a text with blanks and ends.
+
+    Attributes:
+      latent: float32 [batch, frames, latent], zero beyond a row's frames.
+      frames: int32 [batch].
+      text: float32 [batch, symbols', units], as the text encoder has it.
+      rows: int32 [batch], the symbols' of each text.
+      durations, log_durations: float32 [batch, symbols'].
+      owners: int32 [batch, symbols'], the symbol of the text that each belongs to.
+      hit_limit: bool [batch].
+    """
+
+    latent: Tensor
+    frames: Tensor
+    text: Tensor
+    rows: Tensor
+    durations: Tensor
+    log_durations: Tensor
+    owners: Tensor
+    hit_limit: Tensor
+
+
 class Vits(Composite, keras.Model):  # type: ignore[misc]
     """Makes waveforms from symbols.
 
     Args:
       symbols: size of the alphabet; every id is a real symbol.
       seed: of the initial weights.
+      precision: of the decoder, which has nearly all of the work; the others hold logarithms, and stay in float32.
 
     >>> settings = VitsSettings(units=4, feed_forward=4, layers=1, latent=2, flows=1, flow_layers=1, channels=16)
     >>> output = Vits(settings, symbols=5).speak(np.array([[1, 2]]), np.array([2]), max_frames=4)
@@ -73,8 +97,9 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
     (1, TensorShape([1, 2]))
     """
 
-    def __init__(self, settings: VitsSettings, *, symbols: int, seed: int = 1) -> None:
+    def __init__(self, settings: VitsSettings, *, symbols: int, seed: int = 1, precision: str = "float32") -> None:
         super().__init__(name="vits")
+        self.normalizations: list[Any] = []
         self.settings = settings
         self.symbols = symbols
         # Layers take as many seeds as they have.
@@ -89,7 +114,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         durations = StochasticDurations if settings.durations == "stochastic" else FixedDurations
         self.durations = durations(settings, seeds)
         self.flows = [Coupling(settings, seeds) for _ in range(settings.flows)]
-        self.decoder = WaveformDecoder(settings, seed)
+        self.decoder = WaveformDecoder(settings, seed, precision)
 
         # A call on one symbol makes the weights of all layers.
         self.speak(np.zeros((1, 1), "int32"), np.array([1], "int32"), max_frames=2)
@@ -99,7 +124,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         symbols: Tensor,
         counts: Tensor,
         *,
-        max_frames: int,
+        max_frames: Tensor | int,
         rates: Tensor | None = None,
         scales: Tensor | None = None,
     ) -> VitsOutput:
@@ -112,21 +137,43 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
           scales: float32 [3]: deviation of the frames' noise, factor of durations, deviation of the durations' noise;
             None: those of the settings.
         """
+        imagined = self.imagine(symbols, counts, max_frames=max_frames, rates=rates, scales=scales)
+        frames = imagined.frames
+        waveforms = self.decoder(imagined.latent, frames, self.speaker_values())
+
+        # Durations of the text's own symbols: those of its blanks and ends are added to them.
+        of_text = ops.cast(ops.expand_dims(imagined.owners, -1) == ops.arange(ops.shape(symbols)[1]), "float32")
+        of_symbols = ops.einsum("bp,bps->bs", imagined.durations, of_text)
+        return VitsOutput(waveforms, frames, of_symbols, imagined.log_durations, imagined.hit_limit)
+
+    def imagine(
+        self,
+        symbols: Tensor,
+        counts: Tensor,
+        *,
+        max_frames: Tensor | int,
+        rates: Tensor | None = None,
+        scales: Tensor | None = None,
+        draw: Callable[[Tensor, int], Tensor] | None = None,
+    ) -> ImaginedSpeech:
+        """What the decoder reads of texts; arguments as for `speak`.
+
+        Args:
+          draw: gives normal values [batch or 1, steps, values] of numbers of steps and values; None: `repeated_noise`.
+        """
         settings = self.settings
+        draw = draw or repeated_noise
         if scales is None:
             scales = np.array([settings.noise, settings.length, settings.duration_noise], "float32")
-        speaker = None
-        if self.speakers is not None:
-            speaker = ops.reshape(self.speakers[settings.speaker], (1, 1, settings.speaker_units))
+        speaker = self.speaker_values()
 
         # [batch, symbols] → [batch, symbols', ...], with blanks and ends.
-        ids, rows = self._with_marks(symbols, counts)
+        ids, rows = self.with_marks(symbols, counts)
         text, mean, log_deviation = self.encoder(ids, rows)
 
         # Whole frames of each symbol, [batch, symbols'].
         longest = ops.shape(ids)[1]
-        noise = repeated_noise(longest, 2) * scales[2]
-        log_durations = self.durations(text, rows, noise, speaker)
+        log_durations = self.durations(text, rows, draw(longest, 2) * scales[2], speaker)
         exact = ops.exp(ops.minimum(log_durations, LARGEST_LOG_DURATION)) * scales[1]
         owners = self._owners(rows, counts, longest)
         if rates is not None:
@@ -136,19 +183,22 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         # Each symbol's distribution, repeated for its frames: [batch, frames, latent].
         ends = ops.cumsum(durations, axis=1)
         total = ends[:, -1]
-        frames = ops.cast(ops.clip(total, 1, max_frames), "int32")
+        most_frames = ops.cast(max_frames, "float32")
+        frames = ops.cast(ops.clip(total, 1.0, most_frames), "int32")
         path = frame_path(ends, durations, ops.max(frames))
         mean = ops.matmul(path, mean)
         deviation = ops.exp(ops.matmul(path, log_deviation))
-        drawn = mean + repeated_noise(ops.max(frames), settings.latent) * deviation * scales[0]
+        drawn = mean + draw(ops.max(frames), settings.latent) * deviation * scales[0]
 
         latent = self.to_voice(mask_padding(drawn, frames), frames, speaker)
-        waveforms = self.decoder(latent, frames, speaker)
+        hit_limit = total > most_frames
+        return ImaginedSpeech(latent, frames, text, rows, durations, log_durations, owners, hit_limit)
 
-        # Durations of the text's own symbols: those of its blanks and ends are added to them.
-        of_text = ops.cast(ops.expand_dims(owners, -1) == ops.arange(ops.shape(symbols)[1]), "float32")
-        of_symbols = ops.einsum("bp,bps->bs", durations, of_text)
-        return VitsOutput(waveforms, frames, of_symbols, log_durations, total > max_frames)
+    def speaker_values(self) -> Tensor | None:
+        """The row of the speaker table that speaks, [1, 1, values]; None without a table."""
+        if self.speakers is None:
+            return None
+        return ops.reshape(self.speakers[self.settings.speaker], (1, 1, self.settings.speaker_units))
 
     def to_voice(self, latent: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:
         """The flows, backwards, as in speech: the text's frames to the voice's, [batch, frames, latent] both."""
@@ -166,7 +216,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
     def call(self, symbols: Tensor, counts: Tensor, max_frames: int) -> VitsOutput:
         return self.speak(symbols, counts, max_frames=max_frames)
 
-    def _with_marks(self, symbols: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def with_marks(self, symbols: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Symbols with blanks and ends, int32 [batch, symbols'], and their counts."""
         settings = self.settings
         symbols = ops.cast(symbols, "int32")
@@ -392,10 +442,10 @@ class GatedConvolutions(Composite, layers.Layer):  # type: ignore[misc]
 class WaveformDecoder(Upsampling, Composite, layers.Layer):  # type: ignore[misc]
     """HiFi-GAN's generator, of frames of the latent in place of mels."""
 
-    def __init__(self, settings: VitsSettings, seed: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, settings: VitsSettings, seed: int, precision: str = "float32") -> None:
+        super().__init__(dtype=precision)
         self.hop = settings.hop
-        draws = Draws(seed, 6, "float32")
+        draws = Draws(seed, 6, precision)
         self.make_upsampling(settings, draws)
         self.last = draws.convolution(1, 7)
         self.speaker = draws.convolution(settings.channels, 1) if settings.speakers else None
@@ -405,6 +455,6 @@ class WaveformDecoder(Upsampling, Composite, layers.Layer):  # type: ignore[misc
         # [batch, frames, latent] → [batch, samples, channels] → [batch, samples]
         condition = None if speaker is None or self.speaker is None else self.speaker(speaker)
         x = self.upsample(x, frames, condition)
-        waveforms = ops.tanh(self.last(ops.leaky_relu(x, LAST_SLOPE)))[..., 0]
+        waveforms = ops.tanh(ops.cast(self.last(ops.leaky_relu(x, LAST_SLOPE)), "float32"))[..., 0]
         real = length_mask(frames * self.hop, ops.shape(waveforms)[1])
         return ops.where(real, waveforms, 0.0)

@@ -11,12 +11,19 @@ from typing import Any
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
-from voxline.families.tts.vits.hub import MODEL_TYPE, hub_letters, hub_settings, read_hub_weights
+from voxline.families.tts.vits.hub import (
+    MODEL_TYPE,
+    has_posterior,
+    hub_letters,
+    hub_settings,
+    read_hub_posterior,
+    read_hub_weights,
+)
 from voxline.families.tts.vits.piper import is_piper_voice, open_piper_voice
 from voxline.families.tts.vits.settings import VitsSettings
-from voxline.families.tts.vits.weights import Array
+from voxline.families.tts.vits.weights import POSTERIOR, Array
 from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance
-from voxline.registry.hub import CONFIG_FILE, is_hub_location, open_hub_model
+from voxline.registry.hub import CONFIG_FILE, HubModel, is_hub_location, open_hub_model
 from voxline.registry.parents import Ancestor, Parent
 from voxline.text.settings import FrontendSettings
 
@@ -70,8 +77,16 @@ def open_public_voice(location: str, speaker: int = 0) -> Parent:
     return _parent(
         Ancestor(model.name, None, model.digest(), "", model.revision, model.licence),
         location, model.folder, settings, "".join(letters), int(model.config.get("sampling_rate", 16_000)),
-        FrontendSettings(kind="transcript"), functools.partial(read_hub_weights, model, settings, rows),
+        FrontendSettings(kind="transcript"), functools.partial(_read_hub, model, settings, rows),
     )  # fmt: skip
+
+
+def _read_hub(model: HubModel, settings: VitsSettings, rows: list[int]) -> dict[str, Array]:
+    """The voice's weights, and those of its posterior under `POSTERIOR`, if the file has them."""
+    weights = read_hub_weights(model, settings, rows)
+    if has_posterior(model):
+        weights |= {f"{POSTERIOR}/{name}": value for name, value in read_hub_posterior(model, settings).items()}
+    return weights
 
 
 def _parent(

@@ -5,6 +5,10 @@ from typing import ClassVar, Literal, Self
 
 import pydantic
 
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.errors import SettingsError
+from voxline.settings import Settings
+from voxline.training.settings import DiscriminatorSettings
 from voxline.training.upsampling_settings import Channels, Kernel, UpsamplingSettings, check_odd
 
 
@@ -51,6 +55,8 @@ class VitsSettings(UpsamplingSettings):
     duration_noise: float = pydantic.Field(0.8, ge=0, le=10, description="deviation of the noise of durations")
     length: float = pydantic.Field(1.0, gt=0, le=10, description="factor of all durations; 2 speaks half as fast")
 
+    reduction: ClassVar[int] = 1
+    """Frames per decoder step: all are made at once."""
     BOUND: ClassVar[float] = 5.0
     """Splines are between minus this and this; beyond, durations stay as they are."""
 
@@ -58,6 +64,28 @@ class VitsSettings(UpsamplingSettings):
     def hop(self) -> int:
         """Samples of a frame."""
         return math.prod(self.upsample_rates)
+
+    def count_symbols(self, symbols: int) -> int:
+        """Symbols that the network reads of a text, with the blanks between them and the ends.
+
+        >>> VitsSettings().count_symbols(3), VitsSettings(ends=False, between=False).count_symbols(3)
+        (9, 3)
+        """
+        return symbols * (2 if self.between else 1) + self.between + 2 * self.ends
+
+    def check_features(self, features: FeatureSettings) -> None:
+        """Refuses features with another hop than the network's.
+
+        Raises:
+          SettingsError: names the settings.
+        """
+        if self.hop != features.hop_length:
+            raise SettingsError(
+                f"train.model.upsample_rates {'·'.join(map(str, self.upsample_rates))} make {self.hop} samples of a "
+                f"frame, and extract.features.hop_seconds is {features.hop_length} samples; set upsample_rates to "
+                f"numbers whose product is {features.hop_length}, or hop_seconds to "
+                f"{self.hop / features.sample_rate:.6g}"
+            )
 
     @pydantic.field_validator("kernel", "flow_kernel", "duration_kernel")
     @classmethod
@@ -75,3 +103,43 @@ class VitsSettings(UpsamplingSettings):
         if self.speaker >= max(self.speakers, 1):
             raise ValueError(f"speaker is {self.speaker}, and there are {max(self.speakers, 1)}, numbered from 0")
         return self
+
+
+class VitsDiscriminatorSettings(DiscriminatorSettings):
+    """Those of VITS: on from the first step, and one of the waveform at its own rate."""
+
+    start_step: int = pydantic.Field(
+        0, ge=-1, description="training step from which they train and judge (-1: never, 0: from the beginning)"
+    )
+    scales: int = pydantic.Field(
+        1, ge=0, le=8, description="discriminators of the waveform at its rate, half of it, a quarter, …"
+    )
+
+
+class VitsTrainingSettings(Settings):
+    """How VITS learns; nothing of it is in the exported voice."""
+
+    posterior_layers: int = pydantic.Field(
+        16, ge=1, le=64, description="convolutions of the posterior encoder, which reads recordings"
+    )
+    posterior_steps: int = pydantic.Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        description="first steps of a training that starts from a voice without a posterior encoder, in which that "
+        "alone learns, from speech of the voice itself",
+    )
+    posterior_rate: float = pydantic.Field(
+        5e-4, gt=0, le=1, description="learning rate of these steps, whatever the voice's own is (start.rate_share)"
+    )
+    segment_frames: int = pydantic.Field(
+        32, ge=8, le=4096, description="frames of each utterance that are made sound of in a step"
+    )
+    mel: float = pydantic.Field(45.0, gt=0, description="weight of the mean distance of log-mels")
+    kl: float = pydantic.Field(
+        1.0, gt=0, description="weight of the divergence between what recording and text say of the latent"
+    )
+    duration: float = pydantic.Field(1.0, gt=0, description="weight of the loss of durations, per symbol")
+    discriminators: VitsDiscriminatorSettings = pydantic.Field(
+        VitsDiscriminatorSettings(), description="adversarial training"
+    )

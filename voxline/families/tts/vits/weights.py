@@ -16,6 +16,8 @@ Array = npt.NDArray[np.float32]
 
 EMBEDDING = "encoder/embedding"
 SPEAKERS = "speakers"
+POSTERIOR = "posterior"
+"""Before the names of weights that only training has, among those of a public voice."""
 SHIFT = "durations/shift"
 LOG_SCALE = "durations/log_scale"
 

@@ -1,4 +1,4 @@
-"""Sizes of the vocoders: Vocos, HiFi-GAN with its discriminators, and WaveGlow."""
+"""Sizes of the vocoders: Vocos, HiFi-GAN and WaveGlow."""
 
 import math
 from typing import Annotated, ClassVar, Literal, Self
@@ -187,31 +187,3 @@ class WaveGlowSettings(SamplingSettings):
 VocoderModelSettings = Annotated[
     VocosSettings | HifiganSettings | WaveGlowSettings, pydantic.Field(discriminator="kind")
 ]
-
-
-class DiscriminatorSettings(Settings):
-    """HiFi-GAN's discriminators by period and by scale, trained against the generator (least squares)."""
-
-    start_step: int = pydantic.Field(
-        -1, ge=-1, description="training step from which they train and judge (-1: never, 0: from the beginning)"
-    )
-    periods: tuple[Annotated[int, pydantic.Field(ge=2, le=101)], ...] = pydantic.Field(
-        (2, 3, 5, 7, 11), description="periods in samples, a discriminator each"
-    )
-    scales: int = pydantic.Field(
-        3, ge=0, le=8, description="discriminators of the waveform at its rate, half of it, a quarter, …"
-    )
-    width: float = pydantic.Field(
-        1.0, gt=0, le=4, description="channels as a share of the paper's (1: 70.7 million weights in all)"
-    )
-
-    feature_matching: ClassVar[float] = 2.0
-    """Weight of the distance of their activations between recorded and generated speech."""
-    adversarial: ClassVar[float] = 1.0
-    """Weight of their judgment in the generator's loss."""
-
-    @pydantic.model_validator(mode="after")
-    def _some(self) -> Self:
-        if self.start_step >= 0 and not self.periods and not self.scales:
-            raise ValueError("start_step turns discriminators on, and periods and scales name none; give some")
-        return self

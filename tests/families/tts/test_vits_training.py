@@ -1,0 +1,227 @@
+"""Training VITS: its losses, its two phases, what it takes from a voice, and the voice that it exports."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+import tensorflow as tf
+import yaml
+
+from tests.closeness import assert_close
+from tests.conftest import ROOT
+from tests.families.tts.test_vits import SMALL, write_piper_voice
+from tests.training.tones import FEATURES, LETTERS, ToneUtterance, make_utterances, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.export.step import run as export
+from voxline.components.train.step import run
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.families.tts.family import TtsFamily
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.vits.train_module import VitsTrainModule, frame_log_probabilities
+from voxline.families.tts.vits.weights import EMBEDDING
+from voxline.inference.saved_model import read_model_info
+from voxline.inference.synthesizer import Synthesizer
+from voxline.pipelines.config.load import load_config
+from voxline.training.segments import WaveformBatches
+from voxline.training.warm_start import read_named_weights
+
+Array = npt.NDArray[Any]
+
+HOP = FEATURES.hop_length
+SPOKEN = make_utterances(8, 2, seed=3)
+SIZES = {
+    "kind": "vits", "units": 12, "layers": 1, "feed_forward": 16, "latent": 8, "flows": 2, "flow_layers": 1,
+    "duration_flows": 1, "duration_layers": 1, "duration_bins": 4, "channels": 16, "upsample_rates": [16, 8],
+    "upsample_kernels": [32, 16], "residual_kernels": [3], "residual_dilations": [[1]], "residual_block": "single",
+}  # fmt: skip
+HOW = {
+    "posterior_layers": 2,
+    "posterior_steps": 2,
+    "posterior_rate": 2e-3,
+    "segment_frames": 8,
+    "discriminators": {"periods": [3], "width": 0.01},
+}
+ONE = tf.distribute.get_strategy()
+
+
+def settings(**changes: Any) -> TtsTrainSettings:
+    defaults: dict[str, Any] = {
+        "model": SIZES, "vits": HOW, "batch_size": 4, "epochs": 2, "strategy": "one", "evaluate_steps": 0,
+        "warm_up_steps": 0, "validation_utterances": 2, "max_seconds": 2.0, "learning_rate": 2e-3, "clip_norm": 1e3,
+    }  # fmt: skip
+    return TtsTrainSettings.of({**defaults, **changes})
+
+
+def make_dataset(folder: Path, how: FeatureSettings = FEATURES, spoken: list[ToneUtterance] = SPOKEN) -> Dataset:
+    """A dataset with its recordings in the store, where convert writes them."""
+    dataset = write_dataset(folder / "store" / "dataset", spoken, how=how)
+    for utterance, file in zip(spoken, dataset.recordings([each.id for each in spoken]), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, utterance.waveform, how.sample_rate, subtype="FLOAT")
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("tones"))
+
+
+@pytest.fixture(scope="module")
+def module(dataset: Dataset) -> VitsTrainModule:
+    """One for all tests: its graph takes half a minute to build."""
+    return VitsTrainModule(settings(vits={**HOW, "posterior_steps": 8}), dataset, ONE)
+
+
+def train_batches(dataset: Dataset, **options: Any) -> WaveformBatches:
+    return WaveformBatches(dataset, "train", batch_size=4, seed=1, shuffled=True, **options)
+
+
+def test_batches_are_the_whole_hops_of_recordings_that_are_long_enough(dataset: Dataset) -> None:
+    waveforms = {each.id: each.waveform for each in SPOKEN}
+    for batch in train_batches(dataset).epoch(0):
+        for row, name in enumerate(batch.ids):
+            count = len(waveforms[name]) // HOP
+            assert batch.frames[row] == count
+            np.testing.assert_array_equal(batch.features[row, :count].reshape(-1), waveforms[name][: count * HOP])
+            assert not batch.features[row, count:].any()
+    longest = max(len(each.text) for each in SPOKEN)
+    short = train_batches(dataset, needed_frames=lambda symbols: 10_000 if symbols == longest else 1)
+    assert set(short.infeasible) == {each.id for each in SPOKEN if len(each.text) == longest and each.split == "train"}
+
+
+def test_frames_are_as_likely_as_normal_distributions_say() -> None:
+    random = np.random.default_rng(2)
+    latent = random.normal(size=(2, 5, 3)).astype(np.float32)
+    mean, log_deviation = random.normal(size=(2, 2, 4, 3)).astype(np.float32)
+    ours = frame_log_probabilities(tf.constant(latent), tf.constant(mean), tf.constant(log_deviation))
+    z, m, s = latent[:, :, None], mean[:, None], log_deviation[:, None]
+    theirs = -0.5 * np.log(2 * np.pi) - s - 0.5 * np.square((z - m) / np.exp(s))
+    np.testing.assert_allclose(ours, theirs.sum(-1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_losses_fall_and_a_step_follows_from_what_a_checkpoint_holds(dataset: Dataset, module: VitsTrainModule) -> None:
+    batch = next(train_batches(dataset).epoch(0))
+    results = [module.train_step(batch, 2e-3, step) for step in range(12)]
+    assert all(result.accepted for result in results)
+    assert set(results[0].losses) == {"mel", "kl", "duration", "adversarial", "feature_matching", "discriminator"}
+    for name in ("mel", "kl", "discriminator"):
+        assert results[-1].losses[name] < results[0].losses[name]
+
+    # What a killed run restores, and then repeats; without the discriminators it would be another step.
+    state = module.state()
+    expected = module.train_step(batch, 2e-3, 12)
+    ended = module.state()
+    module.restore(state)
+    assert module.train_step(batch, 2e-3, 12) == expected
+    for name, value in module.state().items():
+        np.testing.assert_array_equal(ended[name], value)
+
+
+@pytest.mark.slow
+def test_the_voice_rests_while_its_posterior_learns_from_its_own_speech(
+    dataset: Dataset, module: VitsTrainModule
+) -> None:
+    batch = next(train_batches(dataset).epoch(0))
+    module.learn_posterior_first()
+    before = module.state()
+    results = [module.train_step(batch, 0.0, step) for step in range(8)]  # it has a rate of its own
+    after = module.state()
+    assert set(results[0].losses) == {"posterior", "duration"}
+    assert results[-1].losses["posterior"] < results[0].losses["posterior"]
+    for name, value in before.items():
+        if name.startswith(("model/", "discriminators/")):
+            np.testing.assert_array_equal(after[name], value)
+    assert any(not np.array_equal(before[name], after[name]) for name in before if name.startswith("auxiliary/"))
+    assert module.graph_key(8) == (False, True)
+
+
+@pytest.mark.slow
+def test_a_row_scores_in_a_batch_what_it_scores_alone(dataset: Dataset) -> None:
+    model = {**SIZES, "durations": "fixed"}  # the noise of stochastic ones depends on the batch
+    module = VitsTrainModule(settings(model=model), dataset, ONE)
+    batches = train_batches(dataset)
+    rows = np.concatenate(batches.plan(0))[:3]
+    together = dict(module.run_eval(batches.read(rows)))
+    for number, row in enumerate(rows):
+        ((_, alone),) = module.run_eval(batches.read(np.array([row])))
+        for name, value in alone.items():
+            assert_close(together[number][name], value, relative_to_peak=1e-3)
+
+
+@pytest.mark.slow
+def test_the_step_exports_a_voice_that_speaks_and_starts_another(dataset: Dataset, tmp_path: Path) -> None:
+    output = run(dataset.folder, tmp_path, settings())
+    info = read_model_info(output.path("model"))
+    assert (info.family, info.kind, info.alphabet) == ("tts", "vits", LETTERS)
+    exported = export(output.folder, tmp_path, settings(export={"onnx": "float32"})).path("model")
+    graph = Synthesizer(exported)
+    assert graph.engine == "onnx"
+    plain = Synthesizer(output.path("model"))
+    (spoken,) = plain.synthesize_symbols(["abcd"])
+    assert_close(graph.synthesize_symbols(["abcd"])[0].waveform, spoken.waveform, relative_to_peak=1e-3)
+
+    child = run(dataset.folder, tmp_path, settings(start={"model": str(output.path("model"))}, epochs=1))
+    start = read_model_info(child.path("model")).start
+    assert start is not None
+    assert start.ancestors[0]["digest"]
+
+
+@pytest.mark.slow
+def test_a_piper_voice_gives_all_that_it_has_symbol_by_symbol(tmp_path: Path, capfd: Any) -> None:
+    """It lacks the posterior, and "a", "b" and "c"; "d" is a row of its own."""
+    file, weights = write_piper_voice(tmp_path / "voice")
+    how = FeatureSettings.of({"sample_rate": 8_000, "hop_seconds": SMALL.hop / 8_000, "window_seconds": 0.004}, "test")
+    dataset = make_dataset(tmp_path, how)
+    values = settings(model=SMALL.plain(), start={"model": str(file)}, epochs=1, vits={**HOW, "posterior_steps": 2})
+    output = run(dataset.folder, tmp_path, values)
+    said = capfd.readouterr().out
+    assert "the first 2 steps train the posterior encoder alone" in said
+    assert "starts from tiny" in said
+    assert "new symbols (mean): 'abc'" in said
+
+    # Both steps of the one epoch are the posterior's, so the voice is as it came.
+    info = read_model_info(output.path("model"))
+    own = read_named_weights(info, output.path("model"))
+    for name, value in weights.items():
+        if name != EMBEDDING:  # a scale is in Piper's file as its inverse
+            np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=1e-6)
+    symbols = list(dict.fromkeys("həlˈoʊ wɜːld,.!t"))
+    rows = weights[EMBEDDING]
+    np.testing.assert_array_equal(own[EMBEDDING][LETTERS.index("d")], rows[symbols.index("d")])
+    np.testing.assert_array_equal(own[EMBEDDING][-3:], rows[-3:])
+    np.testing.assert_allclose(own[EMBEDDING][0], rows[:-3].mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_config_of_the_docs_is_accepted(tmp_path: Path) -> None:
+    page = (ROOT / "docs/voices.md").read_text(encoding="utf-8")
+    (block,) = (text for text in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "vits" in text)
+    given = {"pipeline": "tts", "name": "joe", "corpus": {"uri": str(tmp_path)}}
+    config: Any = load_config({**given, **yaml.safe_load(block)})
+    features = config.extract.features
+    assert (features.hop_length, features.win_length, features.fft_bins) == (256, 1024, 513)
+    config.train.check_features(features)
+    assert (config.train.model.hop, config.train.learning_rate) == (256, 2e-4)
+
+
+def test_what_vits_cannot_learn_by_is_refused_by_name(dataset: Dataset) -> None:
+    for changes, said in [
+        ({"griffin_lim": {"iterations": 3}}, "griffin_lim are about mels"),
+        ({"export": {"onnx": "int8"}}, r"export\.onnx is int8"),
+        ({"teacher_forcing": {"to_share": 0.5}}, "teacher_forcing are about a decoder"),
+        ({"xla": True}, "alignment that vits learns by"),
+        ({"model": {"kind": "fastspeech"}}, r"model\.kind is 'fastspeech'; leave it out"),
+    ]:
+        with pytest.raises(SettingsError, match=said):
+            settings(**changes)
+    other = settings(model={**SIZES, "upsample_rates": [4, 4], "upsample_kernels": [8, 8]})
+    with pytest.raises(SettingsError, match=r"make 16 samples of a frame, and extract\.features\.hop_seconds is 128"):
+        other.check_features(dataset.features)
+    defaults = TtsFamily().config_defaults({"train": {"model": {"kind": "vits"}}})
+    assert defaults["train"]["learning_rate"] == 2e-4
+    assert "learning_rate" not in TtsFamily().config_defaults({})["train"]
