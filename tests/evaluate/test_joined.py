@@ -26,7 +26,7 @@ def measured(pauses: str) -> JoinedInfo:
     manifest = max((DEMO / "store/convert").glob("*/manifest.jsonl"), key=lambda path: path.stat().st_mtime)
     utterances = [utterance for utterance in read_utterances(manifest.parent) if utterance.split == "test"]
     recognizer = Recognizer(find_model(str(DEMO / "registry/asr")), pauses=pauses)
-    joined = measure_joined(recognizer, utterances, 60.0, str)
+    joined = measure_joined(recognizer, utterances, 600.0, str)
     assert joined is not None
     return joined
 
@@ -35,7 +35,7 @@ def check(cut: JoinedInfo, whole: JoinedInfo) -> None:
     """Checks both: with pauses at which recordings are cut, and what is heard whole, which shows that it matters."""
     for kind in cut.kinds:
         assert kind.words.rate <= cut.single.rate + POINTS, kind
-        assert kind.words_in_pauses == 0
+        assert kind.words_in_pauses <= 0.01 * cut.utterances
     assert min(kind.words.rate for kind in whole.kinds) > whole.single.rate + 10 * POINTS
 
 

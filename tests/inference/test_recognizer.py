@@ -162,7 +162,7 @@ def test_a_recording_is_cut_at_pauses_and_its_words_keep_their_times(model: Path
     # Most of the pauses is not heard at all, unless nothing is cut.
     whole = Recognizer(model, pauses="off")
     assert whole.transcribe(samples, RATE) == transcript.text
-    assert recognizer.audio_seconds == pytest.approx(2 * (0.6 + 3 * 0.4), abs=0.1)
+    assert recognizer.audio_seconds == pytest.approx(2 * (0.6 + 3 * 0.2), abs=0.1)
     assert whole.audio_seconds == pytest.approx(4.6)
 
 

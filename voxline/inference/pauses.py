@@ -32,8 +32,10 @@ _SMOOTH = 5
 _MINUTE = 30.0
 """Seconds around, to each side, whose levels decide what is quiet."""
 _DIGITAL_SILENCE_DB = -90.0
-_DIGITAL_MARGIN_SECONDS = 0.1
-"""Of a margin, where digital silence follows within it: as generated and trimmed recordings have at their ends."""
+_FADED_DB = 1.0
+"""Above the median level of a pause: what is no louder belongs to the pause."""
+_LEAST_MARGIN_SECONDS = 0.1
+"""Of a margin, where the pause's own level is reached within it."""
 _ABOVE_NOISE_DB = 12.0
 """A pause is no louder than this above the quiet parts of the minute around, nor than halfway to the speech."""
 _LEAST_RANGE_DB = 20.0
@@ -300,7 +302,8 @@ def cut_at_pauses(pauses: Sequence[SpeechPause], levels: "Array", seconds: float
 def _margins(pause: SpeechPause, levels: "Array", cuts: Cuts) -> tuple[float, float]:
     """Where the part before a pause ends, and the one behind it begins, in seconds.
 
-    Little digital silence is in either: few networks have heard any, and nothing is in it to hear.
+    What fades out is kept, up to the margin; of what follows, little: no network needs to hear the pause, and few have
+    heard digital silence or such noise.
     """
     import numpy as np
 
@@ -308,11 +311,12 @@ def _margins(pause: SpeechPause, levels: "Array", cuts: Cuts) -> tuple[float, fl
     right = pause.end - cuts.margin
     if math.isfinite(cuts.margin):
         begin = round(pause.start / LEVEL_SECONDS)
-        silent = np.flatnonzero(levels[begin : round(pause.end / LEVEL_SECONDS)] <= _DIGITAL_SILENCE_DB)
-        if len(silent):
-            least = min(cuts.margin, _DIGITAL_MARGIN_SECONDS)
-            left = min(left, max((begin + int(silent[0])) * LEVEL_SECONDS, pause.start + least))
-            right = max(right, min((begin + int(silent[-1]) + 1) * LEVEL_SECONDS, pause.end - least))
+        within = levels[begin : round(pause.end / LEVEL_SECONDS)]
+        if len(within):
+            faded = np.flatnonzero(within <= max(float(np.median(within)) + _FADED_DB, _DIGITAL_SILENCE_DB))
+            least = min(cuts.margin, _LEAST_MARGIN_SECONDS)
+            left = min(left, max((begin + int(faded[0])) * LEVEL_SECONDS, pause.start + least))
+            right = max(right, min((begin + int(faded[-1]) + 1) * LEVEL_SECONDS, pause.end - least))
     return left, right
 
 
