@@ -36,7 +36,7 @@ EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "sha
 ON_BEAM = EXTRACT.model_copy(update={"beam_from_megabytes": 0.0})
 PUBLISH = PublishSettings(compact_below=0.9)
 VALIDATE = ValidateSettings.of({"tfdv": "off", "empty_splits": {"required": ["train"]}})
-TELLS_HOW_IT_WENT = ("seconds", "finished", "at", "decoded", "extracted", "seal")
+TELLS_HOW_IT_WENT = ("seconds", "cpu_seconds", "data_wait", "finished", "at", "decoded", "extracted", "seal")
 """Keys of what is written that differ where the work was done in two goes."""
 
 

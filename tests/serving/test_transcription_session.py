@@ -43,7 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def served(models: list[Path], tmp_path: Path) -> Iterator[Served]:
     push(tmp_path / "registry", models[0])
     push(tmp_path / "registry", models[1], name="other")
-    running = Served(tmp_path / "registry", ServingLimits(streams=2, idle_seconds=5.0), names=("asr", "other"))
+    running = Served(tmp_path / "registry", ServingLimits(streams=2, idle_seconds=60.0), names=("asr", "other"))
     yield running
     running.stop()
 

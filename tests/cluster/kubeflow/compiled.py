@@ -16,8 +16,8 @@ PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/dat
 REFUSED = {
     ("librispeech-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
-    ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
-    ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
+    ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the alignment",
+    ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the alignment",
 }
 """A config and an overlay that do not go together, with why: an image is for GPUs; a TPU runs what XLA compiles."""
 MAY_SKIP = (
