@@ -66,7 +66,7 @@ def _of_training(folder: Path) -> Any:
     names = sorted(name for name in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name)
     metadata = json.loads((model / "model.json").read_text())
     return {
-        # How long steps waited for their data is no part of the result.
+        # How long steps waited for their data says nothing of the result.
         "done": {name: done[name] for name in ("key", "counts", "outputs")},
         "metrics": {name: value for name, value in done["metrics"].items() if name != "data_wait"},
         "weights": [(name, hash_bytes(reader.get_tensor(name).tobytes())) for name in names],
