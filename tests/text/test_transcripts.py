@@ -1,5 +1,6 @@
 """Transcripts of any language keep their letters, and lose what is no letter."""
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -60,12 +61,18 @@ def letters_of(text: str) -> str:
 def test_no_letter_is_changed_by_what_stands_around_it(data: st.DataObject, language: str) -> None:
     """Whatever marks of Unicode stand between the letters of an alphabet, the letters stay as they are."""
     letters = Alphabet.from_name(LANGUAGES[language][0]).characters
-    own = letters.replace(" ", "")
-    text = data.draw(st.text(st.sampled_from(own + " " * 5 + MARKS), max_size=40))
+    text = data.draw(st.text(st.sampled_from(letters.replace(" ", "") + " " * 5 + MARKS), max_size=40))
     symbols = normalize_transcript(text, letters)
-    expected = unicodedata.normalize("NFC", "".join(letter for letter in text if letter in own))
-    assert unicodedata.normalize("NFC", "".join(letter for letter in symbols if letter in own)) == expected
+    meant = unicodedata.normalize("NFC", text).replace("र्\u200d", "ऱ्")  # the joiner makes it another letter
+    assert only_letters(symbols, letters) == only_letters(meant, letters)
     assert normalize_transcript(symbols, letters) == symbols
+
+
+def only_letters(text: str, letters: str) -> str:
+    """The letters of an alphabet and their marks, taken apart."""
+    own = set(unicodedata.normalize("NFD", letters)) - {" "}
+    kept = "".join(letter for letter in unicodedata.normalize("NFD", text) if letter in own)
+    return unicodedata.normalize("NFD", kept)
 
 
 @settings(max_examples=300, deadline=None)
@@ -129,6 +136,77 @@ UZBEK = f"{LATIN}ʻʼ"
 def test_what_is_a_letter_is_decided_by_the_alphabet(written: str, letters: str, spoken: str) -> None:
     assert normalize_transcript(written, letters) == spoken
     assert normalize_transcript(spoken, letters) == spoken
+
+
+@pytest.mark.parametrize(
+    ("joined", "letter", "without"),
+    [
+        ("അവന്\u200d", "അവൻ", "അവന്"),  # he; to him
+        ("അവള്\u200d മലര്\u200d പാല്\u200d കണ്\u200d", "അവൾ മലർ പാൽ കൺ", "അവള് മലര് പാല് കണ്"),
+        ("എൻ്റെ", "എന്റെ", "എൻറെ"),
+        ("হঠাত্\u200d", "হঠাৎ", "হঠাত্"),
+        ("दर्\u200dया", "दऱ्या", "दर्या"),  # valleys; the ocean
+        ("র\u200c্যাব", "র\u200d্যাব", "র্যাব"),
+    ],
+)
+def test_a_joiner_that_makes_another_letter_is_never_lost(joined: str, letter: str, without: str) -> None:
+    """Both spellings are one text, and neither is the text without the joiner."""
+    assert normalize_transcript(joined) == normalize_transcript(letter) == letter
+    assert normalize_transcript(without) == without != letter
+    old = "".join(set(joined)) + "\u200d "
+    if "\u200c" not in joined and "ൻ" not in joined:  # an alphabet of before Unicode had the letters
+        assert normalize_transcript(letter, old) == normalize_transcript(joined, old) == joined
+
+
+@pytest.mark.parametrize(
+    ("written", "letters", "spoken"),
+    [
+        ("ئه\u200cم هه\u200cیه", "ئەمهی", "ئەم هەیه"),  # Kurdish
+        ("به\u200cخانه", "", "بهخانه"),  # Persian: the same word
+        ("ශ්\u200dරී", "", "ශ්රී"),  # the form alone
+        ("ශ්\u200dරී", "ශ්රී\u200d", "ශ්\u200dරී"),
+        ("शक्\u200dति उद्\u200cयान", "", "शक्ति उद्यान"),
+        ("ᠬᠠᠷ\u180eᠠ a\u180eb", "", "ᠬᠠᠷ\u180eᠠ ab"),
+        ("ខ្ញុំ\u200bទៅ ผม\u200bรัก ກ\u200bຂ က\u200bခ བོད\u200bསྐད", "", "ខ្ញុំ ទៅ ผม รัก ກ ຂ က ခ བོད སྐད"),
+        ("ក\u200b្ក 你\u200b好 zero\u200bwidth", "", "ក្ក 你好 zerowidth"),
+        ("ខ្ញុំ\u200bទៅ", "ខញុំទៅ្\u200b", "ខ្ញុំ\u200bទៅ"),
+        ("كلمة\u06ddكلمة \u0600", "", "كلمة كلمة \u0600"),
+    ],
+)
+def test_invisible_characters_go_where_they_mean_nothing(written: str, letters: str, spoken: str) -> None:
+    """A space of no width is the end of a word in the scripts that use it so, and a stray elsewhere."""
+    assert normalize_transcript(written, letters and f"{letters} ") == spoken
+    assert normalize_transcript(spoken, letters and f"{letters} ") == spoken
+
+
+@pytest.mark.parametrize(
+    ("written", "kept", "spoken"),
+    [
+        ("Pi is 3.14, not 4.", ".", "pi is 3.14 not 4"),
+        ("-5 or –5 or (-5)", "-–", "-5 or –5 or -5"),
+        ("10:30, 1,000", ":,", "10:30 1,000"),
+        ("5-6 and 5 – 6, then 7 - well", "-–", "5-6 and 5 – 6 then 7 well"),
+        (".5 and -.5 ...5", ".-", ".5 and -.5 5"),
+        ("1/2, 1e-5, 5'10\" tall, 3·5", "/-'\"·", "1/2 1e-5 5'10\" tall 3·5"),
+        ("٣٫٥", "٫", "٣٫٥"),
+        ("COVID-19, x-5: route 66.", "", "covid 19 x 5 route 66"),
+    ],
+)
+def test_an_alphabet_with_digits_loses_no_mark_of_a_number(written: str, kept: str, spoken: str) -> None:
+    letters = f"{LATIN}0123456789٣٥"
+    assert normalize_transcript(written, letters) == spoken
+    assert set(Alphabet.from_name(letters).unknown(spoken)) == set(kept)  # a reject that names them
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from("05 a.,:-–/'·(\u00ad"), max_size=12))
+def test_two_numbers_of_different_marks_are_never_one_text(text: str) -> None:
+    letters = f"{LATIN}0123456789"
+    symbols = normalize_transcript(text, letters)
+    assert normalize_transcript(symbols, letters) == symbols
+    visible = text.replace("\u00ad", "")
+    for mark in re.findall(r"(?<=[05])[.,:/·–-](?=[05])|(?<![^ ])[-–](?=[05])", text if visible == text else ""):
+        assert mark in symbols
 
 
 def test_the_symbol_of_noises_is_no_letter() -> None:

@@ -101,6 +101,42 @@ _TURNED = re.compile(r"(?<=\w)[‘`]")
 _UZBEK = re.compile(r"(?<=[oOgG])['’](?=\w)")
 _SELECTORS = re.compile("[\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that choose the glyph of the character before them, as in Japanese names and Mongolian."""
+_JOINER = "\u200d"
+_NO_JOINER = "\u200c"
+_WORD_END = "\u200b"
+_JOINED_LETTERS = {
+    # The chillus of Malayalam: consonant, virama, joiner.
+    "\u0d23\u0d4d\u200d": "\u0d7a", "\u0d28\u0d4d\u200d": "\u0d7b", "\u0d30\u0d4d\u200d": "\u0d7c",
+    "\u0d32\u0d4d\u200d": "\u0d7d", "\u0d33\u0d4d\u200d": "\u0d7e", "\u0d15\u0d4d\u200d": "\u0d7f",
+    "\u09a4\u09cd\u200d": "\u09ce",  # the Bengali khanda ta
+    "\u0930\u094d\u200d": "\u0931\u094d",  # the eyelash ra of Marathi and Nepali
+}  # fmt: skip
+"""A spelling with a joiner → the letter that it stands for (The Unicode Standard, sections 12.1, 12.2 and 12.9).
+
+Without its joiner each is another word: the Marathi for "valleys" is that for "ocean", the Malayalam for "he" that for
+"to him".
+"""
+_JOINED_LETTER = re.compile("|".join(_JOINED_LETTERS))
+_KURDISH_E = "\u06d5"
+_KURDISH_E_AS_HEH = "\u0647\u200c"
+"""How the Kurdish letter e is typed where a keyboard lacks it; without the mark it is an h."""
+_NTA = "\u0d28\u0d4d\u0d31"
+_NTA_AS_CHILLU = "\u0d7b\u0d4d\u0d31"
+_BENGALI_RYA = re.compile("(?<=[\u09b0\u09f0])[\u200c\u200d](?=\u09cd\u09af)")
+_MEANT_JOINER = re.compile(f"({_BENGALI_RYA.pattern}|(?<=[\u1820-\u18aa])\u180e)")
+"""In the Bengali ra with ya below it, as in "rank", which else is a ra above a ya; before a Mongolian final vowel."""
+_MEANT_FORMATS = re.compile("[\u0600-\u0605\u0890\u0891\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f]")
+"""Of the category Cf, but seen, or between a text and its note."""
+_ENDS_OF_VERSES = "\u06dd\u08e2"
+_WORD_ENDS = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa00-\uaadf"
+"""Scripts of South East Asia and Tibet, which mark the end of a word with a space of no width."""
+_SHOWN_WORD_END = re.compile(f"(?<=[{_WORD_ENDS}]){_WORD_END}+|{_WORD_END}+(?=[{_WORD_ENDS}])")
+_DIGIT_MARK = re.compile(
+    r"((?<=\d)[.,:;/_'’·‧٫٬،\u2010-\u2014-](?=\d)"  # 3.5, 10:30, 1/2, 5–6
+    r"|(?<=\d)\s[\u2010-\u2013-]\s(?=\d)|(?<![^\s(\[{'‘“„«$€£¥~])(?:[\u2010-\u2013-]\.?|\.)(?=\d)"  # 5 - 3, .5, -5
+    r"|(?<=\d[eE])-(?=\d)|(?<=\d['’′]\d)\"|(?<=\d['’′]\d\d)\")"  # 1e-3, 5'10"
+)
+"""A mark that a number has a part of its meaning from."""
 _HEBREW = "\u05d0-\u05ea"
 _QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
 _QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{_APOSTROPHES}{_LOW_QUOTE}]")
@@ -113,13 +149,16 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
 
     Args:
       letters: of the model's alphabet: its marks stay, its apostrophe is used, its joiners are kept, and if it has a
-        dotless i, capitals become small ones as in Turkish and Azeri. Empty: not known.
+        dotless i, capitals become small ones as in Turkish and Azeri. If it has digits, the marks of numbers stay
+        (3.5, -5), for a reject where it lacks them. Empty: not known.
       remove_marks: signs that are removed, unless the alphabet has them.
 
     >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
     "mister o'neill's first rate café"
     >>> normalize_transcript("IŞIK, İyi!", letters=" abcçdefgğhıijklmnoöprsştuüvyz")
     'ışık iyi'
+    >>> normalize_transcript("It is -3.5, no?", letters=" 0123456789inost"), normalize_transcript("അവന്\\u200d")
+    ('it is -3.5 no', 'അവൻ')
     >>> normalize_transcript("За́мок。", remove_marks=["stress_marks"]), normalize_transcript("'wait', ＡＢＣ")
     ('замок', 'wait abc')
     """
@@ -128,6 +167,7 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
         # Folded letters may be composed with the marks behind them, such as ｶ with ﾞ.
         text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_WIDTHS))
         text = _QUOTE_AS_GERESH.sub(_GERESH, _QUOTE_AS_GERSHAYIM.sub(_GERSHAYIM, text))
+        text = rules.joined(spell_joined_letters(text))
     if remove_marks:
         text = _without_marks(text, letters, remove_marks)
 
@@ -135,12 +175,23 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
     text = rules.lower(rules.turned_commas(text)).translate(rules.apostrophes)
     if "'" in text:
         text = _LONE_QUOTES.sub(" ", _without_pairs(text))
-    text = text.translate(rules)
+    text = rules.without_punctuation(text)
     if "'" in text:  # once more, beside what marks have become
         text = _LONE_QUOTES.sub(" ", _without_pairs(text))
 
     # Lower case may decompose a letter, hence NFC a second time.
     return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def spell_joined_letters(text: str) -> str:
+    """Writes what is spelled with a joiner as the letter that it stands for, so that both spellings are one text.
+
+    >>> spell_joined_letters("হঠাত্\\u200d") == "হঠাৎ"
+    True
+    """
+    if _JOINER in text:
+        text = _JOINED_LETTER.sub(lambda letter: _JOINED_LETTERS[letter[0]], text)
+    return text.replace(_NTA_AS_CHILLU, _NTA)
 
 
 def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
@@ -235,6 +286,14 @@ class _Rules(dict[int, str]):
             if len(letter.lower()) == 1 and letter.lower() not in self._letters
         }
 
+        # An alphabet of before Unicode 5.1 spells these letters with joiners.
+        self._as_joined = {
+            letter: spelling
+            for spelling, letter in _JOINED_LETTERS.items()
+            if _JOINER in self._letters and letter[0] not in self._letters
+        }
+        self._has_digits = any(letter.isdigit() for letter in self._letters)
+
         # Where an alphabet has one apostrophe, that one is meant by each; where it has more, each is its own letter.
         # A modifier letter of the alphabet, as in Navajo or Hawaiian, is no quote where a word begins or ends either.
         own = [mark for mark in _APOSTROPHES if mark in self._letters]
@@ -250,6 +309,38 @@ class _Rules(dict[int, str]):
         text = _TURNED.sub(_TURNED_COMMA, text)
         # Uzbek has both: oʻ and gʻ, and the ʼ of maʼno.
         return _UZBEK.sub(_TURNED_COMMA, text) if _APOSTROPHE_LETTER in self._letters else text
+
+    def joined(self, text: str) -> str:
+        """The text with the letters that joiners make, and with a space for each end of a word that has no width."""
+        for letter, spelling in self._as_joined.items():
+            text = text.replace(letter, spelling)
+        if _KURDISH_E in self._letters:
+            text = text.replace(_KURDISH_E_AS_HEH, _KURDISH_E)
+        text = _BENGALI_RYA.sub(_JOINER, text)
+        if _WORD_END in self._letters or _WORD_END not in text:
+            return text
+        # Not before a vowel sign or the like, which a space would part from its letter.
+        return _SHOWN_WORD_END.sub(
+            lambda end: "" if unicodedata.category(text[end.end() : end.end() + 1] or " ")[0] == "M" else " ", text
+        )
+
+    def without_punctuation(self, text: str) -> str:
+        """The text without marks and invisible characters; those of numbers stay where the alphabet has digits."""
+        # What is kept stands at odd places.
+        parts = [text] if text.isascii() else _MEANT_JOINER.split(text)
+        if self._has_digits:
+            parts = [
+                piece
+                for place, part in enumerate(parts)
+                for piece in ([part] if place % 2 else _DIGIT_MARK.split(self._visible(part)))
+            ]
+        return "".join(part if place % 2 else part.translate(self) for place, part in enumerate(parts))
+
+    def _visible(self, text: str) -> str:
+        """The text without what is invisible and removed, such as a soft hyphen between a digit and its mark."""
+        if text.isascii():
+            return text
+        return "".join(mark for mark in text if self[ord(mark)] or unicodedata.category(mark) != "Cf")
 
     def lower(self, text: str) -> str:
         """Lower case; İ has one letter elsewhere too, and not an i with a dot above it."""
@@ -272,8 +363,10 @@ class _Rules(dict[int, str]):
             return self._apostrophe if self._apostrophe in self._letters or not self._is_known else ""
         if character in self._letters or character in _READ_AS_WORDS:
             return character
-        if character in _DASHES or category in ("Pd", "Zs", "Zl", "Zp"):
+        if character in _DASHES or character in _ENDS_OF_VERSES or category in ("Pd", "Zs", "Zl", "Zp"):
             return " "
+        if _MEANT_FORMATS.match(character):
+            return character
         # Formats, such as a soft hyphen, a mark of direction or a joiner; selectors of a glyph; a stretched line.
         is_selector = _SELECTORS.match(character)
         if category == "Cf" or is_selector or character in _STRETCHED or character in _WITHIN_WORDS:

@@ -9,6 +9,7 @@ from voxline.families.asr.settings import TextNormalization
 from voxline.inference.model_info import ATTENTION, ModelInfo
 from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText, is_mandarin
 from voxline.text.frontend import LANGUAGES, normalize_spoken
+from voxline.text.transcripts import spell_joined_letters
 
 _ASKED_FOR: dict[str, Literal["english", "mandarin"]] = {"en": "english", "zh": "mandarin"}
 _IN_WORDS = "'-"
@@ -108,7 +109,7 @@ def normalize_unicode(text: str) -> str:
     >>> normalize_unicode("co\u00adoperate")
     'cooperate'
     """
-    text = unicodedata.normalize("NFC", text.lower())
+    text = spell_joined_letters(unicodedata.normalize("NFC", text.lower()))
     characters = [
         "'"
         if character in _APOSTROPHES and _is_letter(text, index - 1) and _is_letter(text, index + 1)
