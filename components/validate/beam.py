@@ -29,20 +29,26 @@ def tally_manifest(
     range_bytes: int = RANGE_BYTES,
     *,
     identities: bool = True,
+    revision: int = 0,
 ) -> ManifestTally:
     """Tallies a manifest: in this process, or with Beam if it is larger than `beam_from_megabytes`.
 
+    In this process, the tallies of the pieces of the last manifest are used again, unless identities are wanted.
+
     Args:
-      store: for temporary files; a folder that all workers share, or a bucket URI.
+      store: for temporary files, and the tallies of pieces; a folder that all workers share, or a bucket URI.
       range_bytes: of the manifest, for a worker at a time.
       identities: see `ManifestTally.read`.
+      revision: see `ManifestTally.read_kept`.
 
     Raises:
       SettingsError: Beam does not have the runner.
       WorkError: there is no manifest, a line of it is damaged, or the pipeline failed.
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
-        return ManifestTally.read(manifest, identities=identities)
+        if identities:
+            return ManifestTally.read(manifest)
+        return ManifestTally.read_kept(manifest, store, revision)
 
     # A folder of its own for each run: nothing here is keyed, and two runs may tally the same manifest.
     tallies = open_store(store) / "tallies"

@@ -3,6 +3,7 @@
 import array
 import base64
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,14 @@ class StringColumn:
 
     def extend(self, other: "StringColumn") -> None:
         """Appends another column."""
-        # By the other column's number of a string, the number that it has in this one.
-        numbers = np.array([self._number(name) for name in other.names], dtype=np.int32)
-        if len(other):
-            self._codes.frombytes(numbers[other.codes].tobytes())
+        self.extend_coded(other.names, other._codes)
+
+    def extend_coded(self, names: Sequence[str], codes: Sequence[int]) -> None:
+        """Appends rows, each given as the number of its name."""
+        # By the number of a name there, the number that it has in this column. No array of NumPy: most columns that are
+        # appended are those of a few lines.
+        numbers = [self._number(name) for name in names]
+        self._codes.extend([numbers[code] for code in codes])
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -55,8 +60,9 @@ class StringColumn:
 
     def _number(self, name: str) -> int:
         # A new name gets the next number, and goes to the list by which numbers become names again.
-        number = self._numbers.setdefault(name, len(self._numbers))
-        if number == len(self.names):
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
             self.names.append(name)
         return number
 
@@ -66,8 +72,8 @@ class StringColumn:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "StringColumn":
         strings = cls()
-        for name in plain["names"]:
-            strings._number(name)
+        strings.names = list(plain["names"])
+        strings._numbers = {name: number for number, name in enumerate(strings.names)}
         strings._codes.frombytes(decode_base64(plain["codes"]))
         return strings
 

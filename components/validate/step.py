@@ -85,7 +85,7 @@ def _read(file: Path, store: Path | str, settings: ValidateSettings, *, identiti
     from voxline.components.validate.beam import tally_manifest
     from voxline.components.validate.corpus import CheckedCorpus
 
-    return CheckedCorpus.read(file, tally_manifest(file, settings, store, identities=identities))
+    return CheckedCorpus.read(file, tally_manifest(file, settings, store, identities=identities, revision=REVISION))
 
 
 def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult", settings: ValidateSettings) -> None:

@@ -8,22 +8,25 @@ import array
 import collections
 import hashlib
 import itertools
+import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.drafts import DRAFTED_BY
 from voxline.data.json_codec import parse_line
+from voxline.data.line_cache import LineCache, cache_file, iter_pieces, write_line_cache
 from voxline.data.manifest import TEXT_DOUBT, identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
 from voxline.store.size_limits import iter_bounded_lines
-from voxline.text.personal_data import ENOUGH_CLUES, clues, personal_data
+from voxline.text.personal_data import ENOUGH_CLUES, clues, find_personal_data
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share", "channel_correlation")
 COUNTED = ("characters", "words", "labels")
@@ -32,12 +35,34 @@ NUMBERS = {"offset": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dic
 
 HASH_BYTES = 8
 HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, "identities": DIGEST_BYTES}
+KEPT_HASHES = ("ids", "recordings", "sentences")
 MAX_CACHED_TOKENS = 100_000
 """Tokens whose counts are cached."""
 
 _UNKNOWN = bytes(HASH_BYTES)
 _NOTHING = dict[str, Any]()
 _NAN = float("nan")
+
+
+class _KeptTally(msgspec.Struct, array_like=True):
+    """The tally of a piece of some lines as it is kept, without identities.
+
+    Attributes:
+      count: of its lines.
+      columns: the numbers, then the hashes, in base64. Offsets count from the beginning of the piece.
+      strings: names and codes of each column of strings.
+      token_counts, all_hashed: as in `ManifestTally`.
+    """
+
+    count: int
+    columns: str
+    strings: list[tuple[list[str], list[int]]]
+    token_counts: dict[str, dict[str, int]]
+    all_hashed: bool
+
+
+_decode_tally = msgspec.json.Decoder(_KeptTally).decode
+_encode_tally = msgspec.json.Encoder().encode
 
 
 class ManifestTally:
@@ -82,16 +107,41 @@ class ManifestTally:
         """
         # Tokens repeat from line to line, so that each is analysed once, for all lines of the range.
         tally = cls(identities)
+        tally._add_lines(iter_line_values(manifest, start, stop), manifest, _TokenCounts())
+        return tally
+
+    @classmethod
+    def read_kept(cls, manifest: Path, store: Path | str, revision: int = 0) -> "ManifestTally":
+        """Tallies a manifest without identities. Of a piece that the last manifest had too, the tally was kept.
+
+        Args:
+          store: keeps the tallies of the pieces for the next run.
+          revision: of the step; a tally of another one is not used.
+
+        Raises:
+          WorkError: there is no manifest, or a line of it is damaged.
+        """
+        if not manifest.is_file():
+            return cls.read(manifest, identities=False)
+        # Python's Unicode tables say what is punctuation, and columns are in the byte order of this machine.
+        made_by = {"revision": revision, "python": list(sys.version_info[:2]), "order": sys.byteorder}
+        kept = cache_file(store, "validate", made_by)
+
+        tally = cls(identities=False)
         counts = _TokenCounts()
-        for offset, values in iter_line_values(manifest, start, stop):
-            try:
-                tally._add(offset, values, counts)
-            except (ValueError, TypeError, OverflowError) as error:
-                # Such as `{"snr": NaN}` or `{"measured": {"rms_db": "loud"}}`.
-                raise WorkError(
-                    f"{manifest}: {values['id']}: a measurement or an additional key is not a valid number "
-                    f"({error}); give the output of convert"
-                ) from None
+        with open(manifest, "rb") as file, LineCache(kept) as cache, write_line_cache(kept) as writer:
+            begin = 0
+            for digest, lines in iter_pieces(file, manifest):
+                entry = cache.find(digest)
+                if entry:
+                    tally._extend_kept(_decode_tally(entry.output), begin)
+                    writer.copy(entry.raw)
+                else:
+                    part = cls(identities=False)
+                    part._add_lines(_line_values(lines, manifest, begin), manifest, counts)
+                    writer.add(digest, output=_encode_tally(part._kept(begin)) + b"\n")
+                    tally.extend(part)
+                begin += sum(map(len, lines))
         return tally
 
     def __len__(self) -> int:
@@ -121,14 +171,62 @@ class ManifestTally:
             self.hashed[name] += hashes
 
         # Numbers of strings differ between the parts, so these columns translate them.
-        self.speakers.extend(after.speakers)
-        self.splits.extend(after.splits)
-        self.drafted_by.extend(after.drafted_by)
-        self.doubts.extend(after.doubts)
-        self.personal.extend(after.personal)
+        for column, others in zip(self._strings(), after._strings(), strict=True):
+            column.extend(others)
         for split, counts in after.token_counts.items():
             self.token_counts.setdefault(split, collections.Counter()).update(counts)
         self.all_hashed = self.all_hashed and after.all_hashed
+
+    def _add_lines(self, lines: Iterable[tuple[int, dict[str, Any]]], manifest: Path, counts: "_TokenCounts") -> None:
+        """Adds the lines at some byte offsets.
+
+        Raises:
+          WorkError: a value of one is not a number.
+        """
+        for offset, values in lines:
+            try:
+                self._add(offset, values, counts)
+            except (ValueError, TypeError, OverflowError) as error:
+                # Such as `{"snr": NaN}` or `{"measured": {"rms_db": "loud"}}`.
+                raise WorkError(
+                    f"{manifest}: {values['id']}: a measurement or an additional key is not a valid number "
+                    f"({error}); give the output of convert"
+                ) from None
+
+    def _kept(self, begin: int) -> "_KeptTally":
+        """The tally of a piece that begins at a byte of its manifest."""
+        offsets = array.array("Q", [offset - begin for offset in self.numbers["offset"]])
+        numbers = b"".join([(self.numbers | {"offset": offsets})[name].tobytes() for name in NUMBERS])
+        hashes = b"".join([self.hashed[name] for name in KEPT_HASHES])
+        strings = [(column.names, column.codes.tolist()) for column in self._strings()]
+        token_counts = {split: dict(counts) for split, counts in self.token_counts.items()}
+        return _KeptTally(len(self), encode_base64(numbers + hashes), strings, token_counts, self.all_hashed)
+
+    def _extend_kept(self, kept: "_KeptTally", begin: int) -> None:
+        """Appends the tally of a piece, as `extend` does, in half of the time."""
+        columns = decode_base64(kept.columns)
+        at = 0
+        for name, numbers in self.numbers.items():
+            end = at + kept.count * numbers.itemsize
+            if name == "offset":
+                offsets = array.array("Q", columns[at:end])
+                numbers.extend([begin + offset for offset in offsets])
+            else:
+                numbers.frombytes(columns[at:end])
+            at = end
+        for name in KEPT_HASHES:
+            end = at + kept.count * HASHED[name]
+            self.hashed[name] += columns[at:end]
+            at = end
+
+        for column, (names, codes) in zip(self._strings(), kept.strings, strict=True):
+            column.extend_coded(names, codes)
+        for split, counts in kept.token_counts.items():
+            self.token_counts.setdefault(split, collections.Counter()).update(counts)
+        self.all_hashed = self.all_hashed and kept.all_hashed
+
+    def _strings(self) -> tuple[StringColumn, ...]:
+        return self.speakers, self.splits, self.drafted_by, self.doubts, self.personal
 
     def _add(self, offset: int, values: dict[str, Any], counts: "_TokenCounts") -> None:
         # This runs for every line of the corpus: attributes that it uses often are looked up once.
@@ -188,7 +286,7 @@ class ManifestTally:
             labels += parts[1:-1].count("")  # two adjacent spaces
 
         # Few texts have enough clues to be looked into.
-        places = personal_data(text) if clues_of_text >= ENOUGH_CLUES else []
+        places = find_personal_data(text) if clues_of_text >= ENOUGH_CLUES else []
         self.personal.append("\n".join(sorted({kind for kind, *_ in places})))
         self.numbers["characters"].append(characters)
         self.numbers["words"].append(words)
@@ -245,6 +343,14 @@ def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) ->
             if not line.isspace():
                 yield offset, _parse_line(line, manifest, offset)
             offset += len(line)
+
+
+def _line_values(lines: Iterable[bytes], manifest: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(offset, values) of each of some lines that are not blank; the first begins at a byte offset."""
+    for line in lines:
+        if not line.isspace():
+            yield offset, _parse_line(line, manifest, offset)
+        offset += len(line)
 
 
 def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from voxline.components.validate.tally import (
     iter_line_values,
     transcript_words,
 )
+from voxline.data.line_cache import MAX_PIECE_LINES, LineCache, write_line_cache
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, write_manifest
 from voxline.errors import WorkError
 from voxline.text.alphabet import min_ctc_frames
@@ -69,6 +70,61 @@ def test_tallies_of_parts_are_the_tally_of_the_whole(
     for piece in byte_ranges(manifest, length):
         joined.extend(ManifestTally.from_json(json.loads(json.dumps(ManifestTally.read(manifest, *piece).to_json()))))
     assert contents(joined) == contents(ManifestTally.read(manifest))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(utterances, min_size=1, max_size=4))
+def test_a_tally_with_kept_pieces_is_the_tally_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, nights: list[list[Utterance]]
+) -> None:
+    folder = tmp_path_factory.mktemp("lines")
+    lines: list[Utterance] = []
+    for added in nights:
+        lines = [*added[::2], *lines, *added[1::2]]  # as long as some pieces, and mostly those of the night before
+        manifest = written(lines * 9, folder)
+        kept = ManifestTally.read_kept(manifest, folder / "store")
+        assert contents(kept) == contents(ManifestTally.read(manifest, identities=False))
+
+
+def test_the_tally_of_an_unchanged_piece_is_not_made_again(tmp_path: Path) -> None:
+    texts = [f"word {number}" for number in range(400)]
+    lines = [Utterance(str(number), "/corpus/a.wav", 1.0, text) for number, text in enumerate(texts)]
+    ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store")
+    [kept] = (tmp_path / "store" / "lines").iterdir()
+    with LineCache(kept) as cache, write_line_cache(kept) as writer:
+        for entry in cache:
+            writer.copy(entry.raw.replace(b'"word"', b'"kept"'))
+
+    lines[200] = lines[200].replace(text="changed")
+    counts = ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store").token_counts["train"]
+    assert counts["changed"] == 1
+    assert counts["kept"] + counts["word"] == 399
+    assert 1 < counts["word"] < 2 * MAX_PIECE_LINES  # of its piece, and of the next one if it was the last line
+
+
+@pytest.mark.parametrize("damage", [b"", b"?", None])
+def test_damaged_tallies_are_made_again(tmp_path: Path, damage: bytes | None) -> None:
+    lines = [Utterance(str(number), "/corpus/a.wav", 1.0, f"word {number}") for number in range(100)]
+    manifest = written(lines, tmp_path)
+    ManifestTally.read_kept(manifest, tmp_path / "store")
+    [kept] = (tmp_path / "store" / "lines").iterdir()
+    whole = kept.read_bytes()
+    kept.unlink() if damage is None else kept.write_bytes(damage + whole[1:-1])
+    assert contents(ManifestTally.read_kept(manifest, tmp_path / "store")) == contents(
+        ManifestTally.read(manifest, identities=False)
+    )
+    assert kept.read_bytes() == whole
+
+
+def test_the_error_for_a_line_has_its_number_in_the_manifest_not_in_its_piece(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(LINE * 500)
+    ManifestTally.read_kept(manifest, tmp_path / "store")
+    manifest.write_text(LINE * 500 + "[1]\n")
+    with pytest.raises(WorkError, match=r"manifest.jsonl:501: \[1\]"):
+        ManifestTally.read_kept(manifest, tmp_path / "store")
+    manifest.write_text(LINE * 500)
+    assert len(ManifestTally.read_kept(manifest, tmp_path / "store")) == 500
 
 
 @settings(deadline=None, max_examples=60)

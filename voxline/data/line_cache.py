@@ -2,34 +2,46 @@
 
   <store>/lines/<step>-<hash of the settings>    written by the last run with these settings, replaced as a whole
 
+Steps whose work on a line costs little keep an entry for each piece of some lines instead (`iter_pieces`).
+
 A text file. Each entry is a line of tab-separated fields: the digest of the manifest's line, fields that the step
 chooses, and last the line that the step wrote. Two lines follow the entries: a JSON object that describes the run, and
-the hash of everything before it.
+the CRC-32C of everything before it.
 
 The cache holds nothing that a run cannot compute again. Delete it freely; a damaged one is ignored. A reader keeps the
 file that it opened, so another run may replace it.
 """
 
 import contextlib
-import hashlib
 import json
 import os
+import zlib
+from binascii import unhexlify
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import google_crc32c
+
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write, remove_unfinished
-from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_value
+from voxline.store.hashing import HASH_CHARACTERS, DigestMap, hash_digest, hash_value
 from voxline.store.layout import LINES
 from voxline.store.objects import open_store
+from voxline.store.size_limits import iter_bounded_lines
 
-_FORMAT = 1
+_FORMAT = 2
 _FOOTER_BYTES = 65_536
 """More than a footer takes."""
+_CHECKSUM_BYTES = 9
+"""Of the last line, with its end."""
 _CHUNK = 1 << 20
 _BLOCK = 1 << 16
 """Bytes that are read and written at a time."""
+
+PIECE_LINES = 32
+"""Lines of a piece, on average: with fewer a piece costs more than its lines, with more a change costs more lines."""
+MAX_PIECE_LINES = 8 * PIECE_LINES
 
 
 class CacheEntry(NamedTuple):
@@ -123,11 +135,11 @@ class LineCache:
         with contextlib.ExitStack() as files:
             lines = files.enter_context(open(self.file, "rb"))
 
-            # The last 32 digits and a line feed are the hash of all bytes before them.
-            hashed = lines.seek(0, os.SEEK_END) - HASH_CHARACTERS - 1
-            lines.seek(max(0, hashed - _FOOTER_BYTES))
+            # The last line is the checksum of all bytes before it.
+            summed = lines.seek(0, os.SEEK_END) - _CHECKSUM_BYTES
+            lines.seek(max(0, summed - _FOOTER_BYTES))
             *_, footer, stated = lines.read().splitlines(keepends=True)
-            if stated != _hash_of(lines, hashed).encode() + b"\n":
+            if stated != _encode_checksum(_checksum_of(lines, summed)):
                 raise ValueError("damaged")
 
             # Only a file that is whole is parsed: a cut one may end in the middle of a footer.
@@ -136,7 +148,7 @@ class LineCache:
                 raise ValueError("another version")
             self.about = values["about"]
             self.count = values["count"]
-            self._end = hashed - len(footer)
+            self._end = summed - len(footer)
             self._lines = lines
 
             # Ready to use: the file stays open beyond this block.
@@ -170,7 +182,7 @@ class LineCache:
             self._lines.seek(0)
             while offset < self._end:
                 raw = self._lines.readline()
-                self._offsets.put(bytes.fromhex(raw[:HASH_CHARACTERS].decode()), offset.to_bytes(8, "little"))
+                self._offsets.put(unhexlify(raw[:HASH_CHARACTERS]), offset.to_bytes(8, "little"))
                 offset += len(raw)
 
             # The index must not disturb a sequential reader.
@@ -187,7 +199,7 @@ class LineCacheWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._checksum = 0
         self._count = 0
         self._waiting = bytearray()
         self.about: dict[str, Any] = {}
@@ -216,11 +228,11 @@ class LineCacheWriter:
         footer = {"format": _FORMAT, "count": self._count, "about": self.about}
         self._waiting += json.dumps(footer, ensure_ascii=False).encode() + b"\n"
         self._flush()
-        self._file.write(self._hash.hexdigest().encode() + b"\n")
+        self._file.write(_encode_checksum(self._checksum))
 
     def _flush(self) -> None:
         self._file.write(self._waiting)
-        self._hash.update(self._waiting)
+        self._checksum = google_crc32c.extend(self._checksum, bytes(self._waiting))
         self._waiting.clear()
 
 
@@ -228,10 +240,38 @@ class LineCacheWriter:
 def write_line_cache(file: Path) -> Iterator[LineCacheWriter]:
     """Opens a cache for writing; it replaces the file when the block ends without an error."""
     remove_unfinished(file.parent)
-    with atomic_write(file, durable=False) as out:  # a reader checks the hash
+    with atomic_write(file, durable=False) as out:  # a reader checks the checksum
         writer = LineCacheWriter(out)
         yield writer
         writer.close()
+
+
+def iter_pieces(file: IO[bytes], path: Path | str) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Divides the lines of an open file into pieces; yields the digest and the lines of each.
+
+    A piece ends with a line whose own bytes say so. So a line that is changed, added or removed alters its piece and
+    at most the next one, wherever it is.
+
+    >>> lines = [b"%d\\n" % number for number in range(1000)]
+    >>> changed = [*lines[:500], b"new\\n", *lines[500:]]
+    >>> before, after = (dict(iter_pieces(io.BytesIO(b"".join(part)), "")) for part in (lines, changed))
+    >>> len(before), len(after.keys() - before.keys())
+    (31, 1)
+
+    Args:
+      path: names the file in messages.
+
+    Raises:
+      SizeLimitError: a line is longer than `MAX_LINE_BYTES`.
+    """
+    piece: list[bytes] = []
+    for _, line in iter_bounded_lines(file, path):
+        piece.append(line)
+        if zlib.crc32(line) % PIECE_LINES == 0 or len(piece) == MAX_PIECE_LINES:
+            yield hash_digest(b"".join(piece)), piece
+            piece = []
+    if piece:
+        yield hash_digest(b"".join(piece)), piece
 
 
 def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
@@ -243,11 +283,15 @@ def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
     return open_store(store).local_path() / LINES / f"{step}-{hash_value(made_by)}"
 
 
-def _hash_of(file: IO[bytes], size: int) -> str:
-    """The hash of the first bytes of a file."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+def _checksum_of(file: IO[bytes], size: int) -> int:
+    """The CRC-32C of the first bytes of a file."""
+    checksum = 0
     file.seek(0)
     while size > 0 and (chunk := file.read(min(size, _CHUNK))):
-        digest.update(chunk)
+        checksum = google_crc32c.extend(checksum, chunk)
         size -= len(chunk)
-    return digest.hexdigest()
+    return checksum
+
+
+def _encode_checksum(checksum: int) -> bytes:
+    return b"%08x\n" % checksum

@@ -120,10 +120,13 @@ def personal_data(text: str) -> list[tuple[str, int, int]]:
     >>> personal_data("nineteen eighty four"), personal_data("one two three four five six seven")
     ([], [])
     """
+    return find_personal_data(text) if sum(map(clues, text.split(" "))) >= ENOUGH_CLUES else []
+
+
+def find_personal_data(text: str) -> list[tuple[str, int, int]]:
+    """The same for a text whose clues were weighed, and are enough."""
     if not text.isascii():
         text = text.translate(_WIDE)
-    if sum(map(clues, text.split(" "))) < ENOUGH_CLUES:
-        return []
     found: list[tuple[str, int, int]] = []
     for kind, start, end in sorted(_candidates(text), key=lambda place: (place[1], -place[2])):
         if not found or start >= found[-1][2]:
@@ -182,7 +185,7 @@ def _candidates(text: str) -> Iterator[tuple[str, int, int]]:
                 yield ACCOUNT, *match.span()
 
     # Dates are runs of digits too.
-    without_dates = _DATE.sub(lambda date: "/" * len(date[0]), text)
+    without_dates = _DATE.sub(lambda date: "/" * len(date[0]), text) if has_digits else text
     for match in _RUN.finditer(without_dates):
         run = match[0].rstrip(" ().-")
         if kind := _kind_of_run(run):
