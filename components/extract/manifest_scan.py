@@ -1,8 +1,8 @@
 """Scans a manifest for its rows and the clips whose features they need. No audio is read.
 
 The manifest is read line by line. Memory holds an id, some numbers and the clips of each utterance. Rows go to a file
-at once, and are copied from there in the order of their ids. A line that the last run had too is not parsed: the line
-cache has its row.
+at once, and are copied from there in the order of their ids. A piece of some lines that the last run had too is not
+parsed: the line cache has its rows.
 """
 
 import array
@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.json_codec import parse_line
-from voxline.data.line_cache import LineCache, LineCacheWriter, cache_file, write_line_cache
+from voxline.data.line_cache import LineCache, cache_file, iter_pieces, write_line_cache
 from voxline.data.manifest import NEGATIVE, Utterance, manifest_path, parse_utterance
-from voxline.data.rows import encode_row, read_id_and_split
+from voxline.data.rows import encode_row
 from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
-from voxline.store.hashing import DIGEST_BYTES, hash_digest
-from voxline.store.size_limits import iter_bounded_lines
+from voxline.store.hashing import DIGEST_BYTES
 from voxline.text.alphabet import Alphabet
 
 CLIP_DTYPE = np.dtype(f"S{DIGEST_BYTES}")
@@ -33,8 +33,8 @@ Clips = npt.NDArray[np.bytes_]
 NO_CLIP = bytes(DIGEST_BYTES)
 """The name of a clip that is not wanted: a copy of an utterance outside the training split."""
 
-ROW_REVISION = 1
-"""Raise it when a line would become another row, or need another clip."""
+ROW_REVISION = 2
+"""Raise it when a line would become another row, or need another clip, or is kept in another form."""
 
 COPY_BYTES = 1 << 20
 """Bytes of rows that are copied at once."""
@@ -115,12 +115,16 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
         LineCache(cached) as cache,
         write_line_cache(cached) as writer,
     ):
-        collector = _RowCollector(settings, str(manifest), out, cache, writer)
+        collector = _RowCollector(settings, str(manifest), out)
         offset = 0
-        for _, line in iter_bounded_lines(lines, manifest):
-            if not line.isspace():
-                collector.add_line(line, offset)
-            offset += len(line)
+        for digest, piece in iter_pieces(lines, manifest):
+            # A second line with an id must become a reject, so that the cache does not answer for its piece.
+            entry = cache.find(digest)
+            if entry and collector.add_piece(_decode_piece(entry.output), offset):
+                writer.copy(entry.raw)
+            elif kept := collector.add_lines(piece, offset):
+                writer.add(digest, output=_encode_piece(kept) + b"\n")
+            offset += sum(map(len, piece))
 
     # By id, whatever the order of the manifest: so that the same utterances are the same dataset, byte by byte.
     order = np.array(sorted(range(len(collector.ids)), key=collector.ids.__getitem__), np.int64)
@@ -138,6 +142,28 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
     )
 
 
+class _Piece(msgspec.Struct, array_like=True):
+    """The rows of some lines of a manifest, none of which is a reject.
+
+    Attributes:
+      ids, splits, seconds: of each row.
+      clips: of all rows, in hexadecimal, as in `ScannedManifest.clips`.
+      offsets: byte of each row's line, from the beginning of the piece.
+      rows: JSON.
+    """
+
+    ids: list[str]
+    splits: list[str]
+    seconds: list[float]
+    clips: str
+    offsets: list[int]
+    rows: list[msgspec.Raw]
+
+
+_decode_piece = msgspec.json.Decoder(_Piece).decode
+_encode_piece = msgspec.json.Encoder().encode
+
+
 class _RowCollector:
     """Collects the rows of a manifest in its order.
 
@@ -149,14 +175,10 @@ class _RowCollector:
       row_ranges: begin and end of each row in the file of rows.
     """
 
-    def __init__(
-        self, settings: ExtractSettings, manifest: str, rows: IO[bytes], cache: LineCache, writer: LineCacheWriter
-    ) -> None:
+    def __init__(self, settings: ExtractSettings, manifest: str, rows: IO[bytes]) -> None:
         self._settings = settings
         self._manifest = manifest
         self._rows = rows
-        self._cache = cache
-        self._writer = writer
 
         self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
@@ -173,48 +195,65 @@ class _RowCollector:
         self.lines = array.array("q")
         self.row_ranges = array.array("q")
 
-    def add_line(self, line: bytes, offset: int) -> None:
-        """Adds the row of a line, or a reject."""
-        self.total += 1
+    def add_piece(self, piece: _Piece, offset: int) -> bool:
+        """Adds the rows of a piece, unless one of them has an id that was there before; returns whether it did.
 
-        # A line of the last run has its row in the cache. A second line with its id must become a reject, so that the
-        # cache does not answer for it.
-        digest = hash_digest(line)
-        if entry := self._cache.find(digest):
-            identity, split = read_id_and_split(entry.output)
-            if identity not in self._seen:
-                duration, names = entry.fields
-                self._add(identity, split, float(duration), bytes.fromhex(names.decode()), entry.output, offset)
-                self._writer.copy(entry.raw)
-                return
+        Args:
+          offset: byte of the manifest at which the piece begins.
+        """
+        if not self._seen.isdisjoint(piece.ids):
+            return False
+        self._seen.update(piece.ids)
+        self.total += len(piece.ids)
+        self._add(piece, offset)
+        return True
 
+    def add_lines(self, lines: list[bytes], offset: int) -> _Piece | None:
+        """Adds the rows of a piece's lines, and the rejects; returns the piece, or None: it has a reject."""
+        piece = _Piece([], [], [], "", [], [])
+        rejects = len(self.rejects)
+        begin = 0
+        for line in lines:
+            if not line.isspace():
+                self.total += 1
+                self._parse(line, begin, piece)
+            begin += len(line)
+        self._add(piece, offset)
+        return piece if len(self.rejects) == rejects else None
+
+    def _parse(self, line: bytes, begin: int, piece: _Piece) -> None:
+        """Adds the row of a line to a piece, or a reject."""
         values = parse_line(line, self._manifest)
         if reject := self._check_label(values):
             self.rejects.append(reject)
             return
+        self._seen.add(values["id"])
 
         # Only training utterances have copies at other speeds.
         split = values.get("split", "train")
-        seconds = float(values["duration"])
-        clips = b"".join(
-            bytes.fromhex(clip_of_line(values, speed)) if speed == 1.0 or split == "train" else NO_CLIP
+        clips = (
+            clip_of_line(values, speed) if speed == 1.0 or split == "train" else NO_CLIP.hex()
             for speed in self._settings.speeds
         )
+        piece.ids.append(values["id"])
+        piece.splits.append(split)
+        piece.seconds.append(float(values["duration"]))
+        piece.clips += "".join(clips)
+        piece.offsets.append(begin)
+        piece.rows.append(msgspec.Raw(encode_row(values).rstrip("\n").encode()))
 
-        row = encode_row(values).encode()
-        self._add(values["id"], split, seconds, clips, row, offset)
-        self._writer.add(digest, repr(seconds), clips.hex(), output=row)
+    def _add(self, piece: _Piece, offset: int) -> None:
+        self.ids += piece.ids
+        self.splits += [self._split_names.setdefault(split, split) for split in piece.splits]  # one object for equals
+        self.seconds.extend(piece.seconds)
+        self.clips += bytes.fromhex(piece.clips)
+        self.lines.extend([offset + begin for begin in piece.offsets])
 
-    def _add(self, identity: str, split: str, seconds: float, clips: bytes, row: bytes, offset: int) -> None:
-        self.ids.append(identity)
-        self._seen.add(identity)
-        self.splits.append(self._split_names.setdefault(split, split))  # one string object for equal splits
-        self.seconds.append(seconds)
-        self.clips += clips
-        self.lines.append(offset)
-        self._rows.write(row)
-        self.row_ranges.extend((self._size, self._size + len(row)))
-        self._size += len(row)
+        for row in piece.rows:
+            end = self._size + memoryview(row).nbytes + 1
+            self.row_ranges.extend((self._size, end))
+            self._size = end
+        self._rows.write(b"\n".join([*piece.rows, b""]))
 
     def _check_label(self, values: dict[str, Any]) -> Reject | None:
         # Of utterances with the same id the first one counts.

@@ -22,6 +22,10 @@ _LOW = 42
 hours."""
 
 
+_BLOCK_CLIPS = 256
+"""Clips whose sums are added at a time. Of those of a whole shard, the memory would take longer than the sums."""
+
+
 class ExactSums:
     """The exact sum of the sums of utterances, each `[2, bins]`."""
 
@@ -84,7 +88,8 @@ def compute_normalization(pool: PoolIndex, locations: RecordLocations, bins: int
 
     # Shard by shard, so that each file of sums is read once and no more than one is in memory.
     ordered = locations[np.argsort(locations["shard"], kind="stable")]
-    numbers, starts = np.unique(ordered["shard"], return_index=True)
+    starts = np.flatnonzero(np.diff(ordered["shard"], prepend=-1))  # np.unique would import numpy.ma
+    numbers = ordered["shard"][starts]
     localize_shards(pool.shards[number].path.with_suffix(".npy") for number in numbers.tolist())
 
     for number, in_shard in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
@@ -93,5 +98,7 @@ def compute_normalization(pool: PoolIndex, locations: RecordLocations, bins: int
             sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.stats_crc32c)
         except WorkError as damage:
             raise DamagedShardError(number, str(damage)) from None
-        total.add(sums[in_shard["number"]], int(in_shard["frames"].sum()))
+        for begin in range(0, len(in_shard), _BLOCK_CLIPS):
+            block = in_shard[begin : begin + _BLOCK_CLIPS]
+            total.add(sums[block["number"]], int(block["frames"].sum()))
     return total.mean_and_deviation()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.extract.manifest_scan import ScannedManifest
+from voxline.components.extract.manifest_scan import Clips, ScannedManifest
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import write_manifest
 from voxline.data.shards import shard_name
@@ -74,13 +74,15 @@ def _group_clips(
     """(column of the speed, utterances) of each shard. Of utterances that share a clip, the first represents all."""
     # Hashed once an utterance, for all speeds.
     hashes = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
+    if not hashes:
+        return
+
+    # Utterances with equal audio share a clip, which is written once.
+    first = np.stack([_first_of_each(scan.clips[:, column]) for column in range(len(settings.speeds))], axis=1)
     for split in sorted(set(scan.splits), key=split_rank):
         for column in range(len(settings.speeds)):
-            # Utterances with equal audio share a clip, which is written once.
-            _, firsts = np.unique(scan.clips[:, column], return_index=True)
-            first = np.zeros(len(missing), bool)
-            first[firsts] = True
-            clips = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
+            wanted = missing[:, column] & first[:, column]
+            clips = [n for n in np.flatnonzero(wanted).tolist() if scan.splits[n] == split]
 
             # Full is a shard that the next clip would make larger than the setting; a single clip may be.
             members: list[int] = []
@@ -96,6 +98,15 @@ def _group_clips(
                 size += more
             if members:
                 yield column, members
+
+
+def _first_of_each(names: Clips) -> npt.NDArray[np.bool_]:
+    """Marks the first of equal names. `np.unique` would import `numpy.ma`."""
+    order = np.argsort(names, kind="stable")
+    ordered = names[order]
+    first = np.ones(len(names), bool)
+    first[order[1:]] = ordered[1:] != ordered[:-1]
+    return first
 
 
 def _feature_bytes(seconds: float, speed: float, settings: ExtractSettings) -> float:

@@ -181,7 +181,9 @@ class PoolIndex:
         """The shards that hold some clips, as dataset.json lists them; and the locations, counted in that list."""
         # By path, so that dataset.json does not depend on the order in which this pool was filled.
         exists = locations["shard"] >= 0
-        used, numbers = np.unique(locations["shard"][exists], return_inverse=True)
+        is_used = np.bincount(locations["shard"][exists], minlength=len(self.shards)) > 0
+        used = np.flatnonzero(is_used)
+        numbers = (np.cumsum(is_used) - 1)[locations["shard"][exists]]
         by_name = np.argsort([str(self.shards[number].path) for number in used.tolist()])
         used = used[by_name]
         numbers = np.argsort(by_name)[numbers]

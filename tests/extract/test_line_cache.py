@@ -1,15 +1,20 @@
-"""Lines of the last manifest are reused without parsing, if the settings are the same."""
+"""Pieces of the last manifest are reused without parsing, if the settings are the same."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.audit import noticed
+from voxline.components.extract.manifest_scan import scan_manifest
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
+from voxline.data import line_cache
 from voxline.data.dataset import Dataset
 from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.data.manifest import Utterance, read_rejects, write_manifest
@@ -48,7 +53,8 @@ def content(work: StepOutput) -> tuple[Any, ...]:
     return rows, dataset.mean, dataset.counts, dataset.seconds, rejects, dataset.read_record_locations().shape
 
 
-def test_only_lines_that_changed_are_parsed(corpus: Corpus, tmp_path: Path) -> None:
+def test_only_pieces_that_changed_are_parsed(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_cache, "PIECE_LINES", 1)
     utterances = [one.replace(id=f'"{one.id}\\é', extra={"accent": "ü"}) for one in reversed(corpus(10))]
     extracted(tmp_path, utterances)
     mark_cached(tmp_path / "store")
@@ -70,6 +76,48 @@ def test_only_lines_that_changed_are_parsed(corpus: Corpus, tmp_path: Path) -> N
     ]  # fmt: skip
     rows, *others = content(work)
     assert (rows.replace(MARK, b""), *others) == content(extracted(tmp_path, edited, "fresh"))
+
+
+def scanned(folder: Path, manifest: Path) -> dict[str, Any]:
+    """All that a scan says, with the rows in its order."""
+    (folder / "unfinished").mkdir(parents=True, exist_ok=True)
+    scan = scan_manifest(manifest, HOW, folder / "unfinished", folder / "store")
+    scan.write_rows(folder / "rows.jsonl", np.ones(len(scan.ids), bool))
+    columns = {"seconds": scan.seconds, "clips": scan.clips, "lines": scan._lines, "ranges": scan._row_ranges}
+    return {
+        **{name: column.tolist() for name, column in columns.items()},
+        **{"total": scan.total, "ids": scan.ids, "splits": scan.splits},
+        "rejects": [reject.as_line() for reject in scan.rejects],
+        "rows": (folder / "rows.jsonl").read_bytes(),
+        "utterances": list(scan.utterances(list(range(len(scan.ids))))),
+    }
+
+
+LINES = st.builds(
+    Utterance,
+    id=st.integers(0, 60).map("é{}".format),
+    audio_filepath=st.just("/corpus/a.wav"),
+    duration=st.sampled_from([1.0, 0.1, 1e-5, 3]),
+    text=st.sampled_from(["one", "½", ""]) | st.text("ab ", min_size=1, max_size=6),
+    split=st.sampled_from(["train", "dev", "odd"]),
+    audio_hash=st.sampled_from(["1", "2"]),
+    extra=st.sampled_from([{}, {"negative": True}, {"accent": 'u\u2028"s'}]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(LINES, max_size=40), min_size=2, max_size=4))
+def test_a_scan_with_kept_pieces_is_a_scan_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, nights: list[list[Utterance]]
+) -> None:
+    folder = tmp_path_factory.mktemp("nights")
+    lines: list[Utterance] = []
+    for number, added in enumerate(nights):
+        lines = [*added[::3], *lines, *added[1::3], *lines[:5], *added[2::3]]
+        write_manifest(folder / "manifest.jsonl", lines)
+        assert scanned(folder / "kept", folder / "manifest.jsonl") == scanned(
+            folder / str(number), folder / "manifest.jsonl"
+        )
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

@@ -59,9 +59,15 @@ def write_record_locations(folder: Path, locations: RecordLocations) -> str:
 def count_live(locations: RecordLocations, shards: int) -> tuple[list[int], list[int]]:
     """The records of each shard that a dataset needs, and their bytes. A record that rows share counts once."""
     # Rows with the same audio share a record: count each (shard, offset) once.
-    records = np.unique(locations[locations["shard"] >= 0][["shard", "offset", "size"]])
-    live = np.bincount(records["shard"], minlength=shards)
-    live_bytes = np.bincount(records["shard"], records["size"] + RECORD_OVERHEAD, shards).astype(int)
+    existing = locations[locations["shard"] >= 0]
+    order = np.lexsort((existing["size"], existing["offset"], existing["shard"]))  # np.unique compares rows far slower
+    columns = np.stack([existing[name][order] for name in ("shard", "offset", "size")])  # [3, records]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+
+    shard, _, size = columns[:, is_new]
+    live = np.bincount(shard, minlength=shards)
+    live_bytes = np.bincount(shard, size + RECORD_OVERHEAD, shards).astype(int)
     return live.tolist(), live_bytes.tolist()
 
 

@@ -8,7 +8,6 @@ shards. Unknown keys of the manifest are kept.
 """
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def encode_row(values: Mapping[str, Any]) -> str:
     >>> encode_row({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "sex": "F"})
     '{"id":"a","split":"train","speaker":"","text":"b","duration":1,"offset":0.0,"audio_hash":"c","sex":"F"}\\n'
     """
-    # The order of keys is fixed, for `_ROW_START` and for files that are equal byte by byte.
+    # The order of keys is fixed, for files that are equal byte by byte.
     row = {"id": values["id"], "split": values.get("split", "train"), "speaker": values.get("speaker", "")}
     row |= {"text": values["text"], "duration": values["duration"], "offset": values.get("offset", 0.0)}
     row["audio_hash"] = values.get("audio_hash", "")
@@ -82,21 +81,3 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise WorkError(f"{path}:{number + 1}: not a row of a dataset ({error}); run extract again") from None
             yield row
-
-
-# Matches rows without escapes, nearly all: a manifest of millions is split without parsing it.
-_ROW_START = re.compile(rb'\{"id":"([^"\\]+)","split":"([^"\\]+)",')
-
-
-def read_id_and_split(row: bytes) -> tuple[str, str]:
-    """The id and the split of a row's line.
-
-    >>> read_id_and_split(b'{"id":"a","split":"test","speaker":""}')
-    ('a', 'test')
-    >>> read_id_and_split(b'{"id":"a\\\\n","split":"dev"}')
-    ('a\\n', 'dev')
-    """
-    if plain := _ROW_START.match(row):
-        return plain[1].decode(), plain[2].decode()
-    values = parse_json(row)
-    return values["id"], values["split"]
