@@ -4,6 +4,7 @@ This module is below all others, so that a room may read what a family declares 
 """
 
 import functools
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,27 @@ FAMILIES = "voxline.families"
 """The group of model families: name → a subclass of `families.family.Family`."""
 
 
+def entry_points_of(group: str) -> "list[EntryPoint]":
+    """The entry points of a group; nothing is imported. Several packages may offer the same name.
+
+    All installed packages are searched once in a process and its forks, unless `sys.path` changes.
+    """
+    return list(_all_entry_points(tuple(sys.path)).select(group=group))
+
+
 @functools.cache
 def find_plugins(group: str) -> "Mapping[str, EntryPoint]":
-    """The entry points of a group, by name, in alphabetical order; nothing is imported.
+    """The entry points of a group, by name, in alphabetical order; nothing is imported."""
+    points = sorted(entry_points_of(group), key=lambda point: point.name)
+    return MappingProxyType({point.name: point for point in points})
 
-    All installed packages are searched, once in a process.
-    """
+
+@functools.lru_cache(maxsize=1)
+def _all_entry_points(path: tuple[str, ...]) -> Any:
+    """The entry points of all packages on `sys.path`, which is the argument."""
     from importlib.metadata import entry_points  # not at the top: slow to import
 
-    points = sorted(entry_points(group=group), key=lambda point: point.name)
-    return MappingProxyType({point.name: point for point in points})
+    return entry_points()
 
 
 def load_plugin(point: "EntryPoint") -> Any:

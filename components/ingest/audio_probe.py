@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import itertools
 import os
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -84,7 +85,8 @@ _MAGIC = b"voxline probes 2\n"
 """Raise the number when a probe would give another result."""
 _RECORD = struct.Struct(f"<{STATE_BYTES}s16sd")
 _DIGEST_BYTES = 16
-_READ_BYTES = _RECORD.size * 4_096
+_BLOCK_RECORDS = 4_096
+_READ_BYTES = _RECORD.size * _BLOCK_RECORDS
 
 _MAX_OTHER_CORPORA = 100
 """Caches of other corpora that are read, the latest first, where this corpus has none."""
@@ -116,19 +118,33 @@ class ProbeCache:
 
     def write(self, records: Iterable[ProbeRecord]) -> None:
         """Replaces the folder's cache by these, which are in order of their states."""
-        latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
+        self._write(self._packed(records))
+
+    def update(self, removed: Collection[bytes], records: Iterable[ProbeRecord]) -> None:
+        """Replaces those of some states by others, which are in order of their states.
+
+        Where the folder has no cache, or a damaged one, it has these alone afterwards.
+        """
+        kept = [record for record in _packed_records(self._file) if record[:STATE_BYTES] not in removed]
+        self._write(sorted([*kept, *self._packed(records)]))
+
+    def _packed(self, records: Iterable[ProbeRecord]) -> Iterator[bytes]:
         # A file that changed while it was listed may change again with the same times, so that its probe is not kept.
+        latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
+        for packed, hash, seconds in records:
+            _, _, _, modified, changed = unpack_state(packed)
+            if modified < latest and changed < latest:
+                yield _RECORD.pack(packed, bytes.fromhex(hash), seconds)
+
+    def _write(self, records: Iterable[bytes]) -> None:
         digest = _new_digest()
         remove_unfinished(self._folder)
-
         with atomic_write(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
-            for packed, hash, seconds in records:
-                _, _, _, modified, changed = unpack_state(packed)
-                if modified < latest and changed < latest:
-                    record = _RECORD.pack(packed, bytes.fromhex(hash), seconds)
-                    digest.update(record)
-                    out.write(record)
+            remaining = iter(records)
+            while block := b"".join(itertools.islice(remaining, _BLOCK_RECORDS)):
+                digest.update(block)
+                out.write(block)
 
             # The hash of the records comes before them, where zeros kept its place.
             out.seek(len(_MAGIC))
@@ -143,6 +159,12 @@ def _modified_at(file: Path) -> float:
 
 
 def _read_cache(path: Path) -> Iterator[ProbeRecord]:
+    for record in _packed_records(path):
+        state, hash, seconds = _RECORD.unpack(record)
+        yield state, hash.hex(), seconds
+
+
+def _packed_records(path: Path) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             yield from _read_records(file, path)
@@ -150,7 +172,7 @@ def _read_cache(path: Path) -> Iterator[ProbeRecord]:
         return
 
 
-def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
+def _read_records(file: IO[bytes], path: Path) -> Iterator[bytes]:
     # A first pass over the whole file, so that nothing of a damaged cache is used.
     header = file.read(len(_MAGIC) + _DIGEST_BYTES)
     digest = _new_digest()
@@ -165,8 +187,7 @@ def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
 
     file.seek(len(header))
     for piece in iter(lambda: file.read(_READ_BYTES), b""):
-        for state, hash, seconds in _RECORD.iter_unpack(piece):
-            yield state, hash.hex(), seconds
+        yield from (piece[at : at + _RECORD.size] for at in range(0, len(piece), _RECORD.size))
 
 
 def _new_digest() -> hashlib.blake2b:

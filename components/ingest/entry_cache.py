@@ -1,25 +1,40 @@
-"""The entries of a corpus whose tables have not changed: they are taken from the last run, and no table is read.
+"""What the last run made of a corpus whose tables have not changed: its entries, and the lines of its manifest.
 
 <store>/lines/ingest-<hash of the corpus' path and settings>, a line cache (voxline/data/line_cache.py): each of its
 entries holds up to a thousand rows of the staging table, or rejects, before recordings are probed and splits are drawn.
 It counts only for the same tables: `about` names the files that it was made from.
+
+<store>/lines/ingest_lines-<the same hash, and how a line names a recording>, another: the states of all files, some
+lines of the manifest at a time, and the recordings that were rejected. Where only recordings have changed, the entries
+of these alone become lines again; all others are copied.
 """
 
+import base64
+import contextlib
+import dataclasses
+import functools
 import hashlib
 import itertools
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
+
+import msgspec
 
 from voxline.components.ingest.audio_probe import RACY_SECONDS
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, FormatReader, escape_surrogates
-from voxline.components.ingest.file_index import REGULAR
+from voxline.components.ingest.file_index import BLOCK_FILES, DIGEST_FROM, REGULAR, STATE_BYTES
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.staging import StagingTable
 from voxline.data.json_codec import encode_json, parse_json
-from voxline.data.line_cache import LineCache, cache_file, write_line_cache
+from voxline.data.line_cache import LineCache, LineCacheWriter, cache_file, write_line_cache
+from voxline.data.manifest import ManifestEncoder
+from voxline.rejects import Reason, Reject
 from voxline.store.hashing import DIGEST_BYTES
+from voxline.store.objects import open_store
 
 _TABLES_ALONE = (
     *("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi", "common_voice", "lhotse"),
@@ -28,14 +43,24 @@ _TABLES_ALONE = (
 """Our formats that read no recording. Of another package's format nobody knows."""
 _AUDIO = tuple(extension.encode() for extension in AUDIO_EXTENSIONS)
 _BATCH = 1_000
-_ENTRIES, _REJECTS = b"entries", b"rejects"
+_KEPT_REVISION = 1
+"""Raise it when `_KeptBatch`, or another form in which lines are kept, changes."""
+_LINES_BATCH = 32
+"""Lines that are copied, or written again, together."""
+_MOST_CHANGED = 0.25
+"""Of all files: where more have changed, all lines are written again."""
+_ENTRIES, _REJECTS, _STATES, _LINES, _REFUSED = b"entries", b"rejects", b"states", b"lines", b"refused"
+_NO_STATE = bytes(STATE_BYTES)
+"""Of a file that may change again unnoticed."""
 
 
 class EntryCache:
     """The entries that the last run resolved, of one corpus in one store.
 
     Args:
-      revision: of the step; raise it when a format, or the staging table, makes other entries of the same tables.
+      revision: of the step; raise it when a format, or the staging table, makes other entries of the same tables, or an
+        entry becomes another line.
+      name: of the corpus where there are several.
     """
 
     def __init__(
@@ -45,38 +70,63 @@ class EntryCache:
         settings: CorpusSettings,
         read_entries: FormatReader,
         revision: int,
+        name: str = "",
     ) -> None:
         self._corpus = corpus
-        self._file = cache_file(
-            store,
-            "ingest",
-            {
-                "root": escape_surrogates(str(corpus.root)),
-                "name": escape_surrogates(corpus.name),
-                "settings": settings.key_values(),
-                "revision": revision,
-                "python": list(sys.version_info[:2]),  # its Unicode tables normalize the texts
-            },
-        )
+        made_by = {
+            "root": escape_surrogates(str(corpus.root)),
+            "name": escape_surrogates(corpus.name),
+            "settings": settings.key_values(),
+            "revision": revision,
+            "python": list(sys.version_info[:2]),  # its Unicode tables normalize the texts
+        }
+        self._file = cache_file(store, "ingest", made_by)
+
+        # All outputs of the step are at the same depth, so that all of them name a recording alike.
+        output = open_store(store).local_path() / "ingest" / "key"
+        named = {"corpus": name, "first": escape_surrogates(ManifestEncoder(output).relative(f"{corpus.root}/a"))}
+        self._lines_file = cache_file(store, "ingest_lines", {**made_by, **named, "kept": _KEPT_REVISION})
+        self._open = contextlib.ExitStack()
 
         # A reader of another package may bear the name of one of ours.
         known = read_entries.__module__ == f"voxline.components.ingest.corpora.{settings.format}"
-        usable = known and settings.format in _TABLES_ALONE and _is_plain_folder(corpus, settings)
-        self._tables = _name_tables(corpus) if usable else ""
+        self._usable = known and settings.format in _TABLES_ALONE and _is_plain_folder(corpus, settings)
 
-    def restore(self, table: StagingTable) -> bool:
-        """Fills an empty staging table, and returns whether it could: the tables are those of the last run."""
-        if not self._tables:
+    def __enter__(self) -> "EntryCache":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @functools.cached_property
+    def _last_lines(self) -> LineCache:
+        """What the last run kept, opened once: states and lines are those of one run, whatever another writes now."""
+        return self._open.enter_context(LineCache(self._lines_file))
+
+    @functools.cached_property
+    def _listing(self) -> "_Listing":
+        """The corpus' files, compared with those of the last run."""
+        if not self._usable:
+            return _Listing()
+        return _compare_files(self._corpus, _kept_states(self._last_lines) if self._last_lines.count else None)
+
+    def restore(self, table: StagingTable, wants: Callable[[list[Any]], bool] | None = None) -> bool:
+        """Fills an empty staging table, and returns whether it could: the tables are those of the last run.
+
+        Args:
+          wants: selects rows of `StagingTable.entries`; all by default.
+        """
+        if not self._listing.tables:
             return False
 
         # A damaged cache has no entries, and is about nothing.
         with LineCache(self._file) as cache:
-            if cache.about != {"made_of": self._tables}:
+            if cache.about != {"made_of": self._listing.tables}:
                 return False
-            entries = itertools.chain.from_iterable(_rows(cache, _ENTRIES))
-            if not table.restore_entries(entries):
+            entries = itertools.chain.from_iterable(_values(cache, _ENTRIES))
+            if not table.restore_entries(filter(wants, entries) if wants else entries):
                 return False
-            for rejects in _rows(cache, _REJECTS):
+            for rejects in _values(cache, _REJECTS):
                 table.restore_rejects(rejects)
         return True
 
@@ -85,7 +135,8 @@ class EntryCache:
         # A recording that was looked for, through links or under another spelling, may be found elsewhere next time.
         # One whose size the tables state may have another.
         corpus = self._corpus
-        if not self._tables or corpus.searched or corpus.reads_recordings or corpus.files.has_added:
+        if not self._listing.tables or corpus.searched or corpus.reads_recordings or corpus.files.has_added:
+            self._usable = False
             return
         with write_line_cache(self._file) as writer:
             batches = itertools.chain(
@@ -96,7 +147,220 @@ class EntryCache:
             for number, (kind, rows) in enumerate(batches):
                 digest = number.to_bytes(DIGEST_BYTES, "big")
                 writer.add(digest, kind.decode(), output=f"{encode_json(rows)}\n".encode())
-            writer.about = {"made_of": self._tables}
+            writer.about = {"made_of": self._listing.tables}
+
+    def kept_lines(self) -> "KeptLines | None":
+        """The lines of the last run; None where the tables are others, or too many recordings have changed."""
+        tables = self._listing.tables
+        changed = self._listing.changed
+        if not tables or changed is None or self._last_lines.about.get("made_of") != tables:
+            return None
+        return KeptLines(self._last_lines, changed)
+
+    @contextlib.contextmanager
+    def lines_writer(self, about: dict[str, Any]) -> Iterator["LinesWriter"]:
+        """Writes the lines for the next run.
+
+        Args:
+          about: what the next run has to know besides, for `KeptLines.about`.
+        """
+        if not (self._usable and self._listing.tables):
+            yield LinesWriter(None)
+            return
+        with contextlib.suppress(_NotKeptError), write_line_cache(self._lines_file) as cache:
+            states = self._listing.states
+            size = BLOCK_FILES * STATE_BYTES
+            for number, begin in enumerate(range(0, len(states), size)):
+                encoded = base64.b64encode(states[begin : begin + size]).decode("ascii")
+                cache.add(
+                    number.to_bytes(DIGEST_BYTES, "big"), _STATES.decode(), output=f"{encode_json(encoded)}\n".encode()
+                )
+
+            writer = LinesWriter(cache)
+            yield writer
+            writer.close()
+            cache.about = {"made_of": self._listing.tables, **about}
+
+
+class KeptLine(NamedTuple):
+    """A line of the manifest.
+
+    Attributes:
+      id: of its entry.
+      path: of its recording, relative to the corpus.
+      split: of the utterance.
+      line: JSON, with its end.
+    """
+
+    id: str
+    path: str
+    split: str
+    line: bytes
+
+
+class _KeptBatch(msgspec.Struct, array_like=True):
+    """Some lines that follow each other in a manifest, as they are kept; see `KeptLine`."""
+
+    ids: list[str]
+    paths: list[str]
+    splits: list[str]
+    lines: list[msgspec.Raw]
+
+
+_decode_lines: Callable[[bytes], _KeptBatch] = msgspec.json.Decoder(_KeptBatch).decode
+
+
+class KeptLines:
+    """The lines and the rejected recordings of the last run.
+
+    Attributes:
+      about: what `EntryCache.lines_writer` was given.
+      changed: the path of each recording that has another state now, with the state that it had.
+      splits: by the id of each entry of these, its split.
+      refused: (path, split, reject) of recordings that were rejected and have not changed.
+    """
+
+    def __init__(self, cache: LineCache, changed: dict[str, bytes]) -> None:
+        self._cache = cache
+        self.about = cache.about
+        self.changed = dict(changed)
+        self.splits: dict[str, str] = {}
+        self.refused: list[tuple[str, str, Reject]] = []
+
+        for entry in cache:
+            if entry.fields == [_LINES]:
+                kept = _decode_lines(entry.output)
+                if not self.changed.keys().isdisjoint(kept.paths):
+                    lines = zip(kept.ids, kept.paths, kept.splits, strict=True)
+                    self.splits.update((id, split) for id, path, split in lines if path in self.changed)
+            elif entry.fields == [_REFUSED]:
+                for path, split, id, reason, detail, again in parse_json(entry.output):
+                    if again:  # it may be readable now, whatever its state
+                        self.changed.setdefault(path, _NO_STATE)
+                    if path in self.changed:
+                        self.splits[id] = split
+                    else:
+                        self.refused.append((path, split, Reject(id, Reason(reason), detail)))
+
+    def wants(self, row: list[Any]) -> bool:
+        """Selects the entries of changed recordings, without those that were left out; for `EntryCache.restore`."""
+        return row[0] in self.splits and row[1] in self.changed
+
+    def merge(self, lines: Iterable[KeptLine], out: IO[bytes], writer: "LinesWriter") -> Counter[str]:
+        """Writes the lines of a manifest: those that have not changed, and new ones.
+
+        Args:
+          lines: of the changed recordings, by id.
+
+        Returns:
+          The number of lines by split.
+        """
+        counts: Counter[str] = Counter()
+        remaining = iter(lines)
+        new = next(remaining, None)
+
+        for entry in self._cache:
+            if entry.fields != [_LINES]:
+                continue
+            kept = _decode_lines(entry.output)
+            if self.changed.keys().isdisjoint(kept.paths) and (new is None or new.id > kept.ids[-1]):
+                counts.update(kept.splits)
+                out.write(b"\n".join([*kept.lines, b""]))
+                writer.copy(entry.raw)
+                continue
+
+            # By id, as the manifest is.
+            before = map(KeptLine, kept.ids, kept.paths, kept.splits, (bytes(line) + b"\n" for line in kept.lines))
+            batch = [line for line in before if line.path not in self.changed]
+            while new is not None and new.id <= kept.ids[-1]:
+                batch.append(new)
+                new = next(remaining, None)
+            for line in sorted(batch):
+                _write_line(line, out, writer, counts)
+
+        while new is not None:
+            _write_line(new, out, writer, counts)
+            new = next(remaining, None)
+        return counts
+
+
+class LinesWriter:
+    """Writes what `KeptLines` reads.
+
+    Args:
+      cache: None: nothing is written.
+    """
+
+    def __init__(self, cache: LineCacheWriter | None) -> None:
+        self._cache = cache
+        self._number = 0
+        self._waiting: list[KeptLine] = []
+        self._refused: list[tuple[str, str, str, str, str, bool]] = []
+        self._dropped = False
+
+    def add(self, line: KeptLine) -> None:
+        """Adds a line of the manifest."""
+        if self._cache:
+            self._waiting.append(line)
+            if len(self._waiting) == _LINES_BATCH:
+                self._flush()
+
+    def copy(self, raw: bytes) -> None:
+        """Adds lines as the last run kept them."""
+        if self._cache:
+            self._flush()
+            self._cache.copy(raw)
+
+    def refuse(self, path: str, split: str, reject: Reject, *, again: bool) -> None:
+        """Adds an entry whose recording was rejected.
+
+        Args:
+          again: it is probed again by the next run, also if its state is the same.
+        """
+        if self._cache:
+            self._refused.append((path, split, reject.id, str(reject.reason), reject.detail, again))
+
+    def drop(self) -> None:
+        """Leaves what the run before kept: what this run says depends on more than lines and rejects."""
+        self._dropped = True
+
+    def close(self) -> None:
+        if self._dropped:
+            raise _NotKeptError
+        self._flush()
+        if self._cache and self._refused:
+            self._add(_REFUSED, self._refused)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            ids, paths, splits, lines = map(list, zip(*self._waiting, strict=True))
+            self._add(_LINES, _KeptBatch(ids, paths, splits, [msgspec.Raw(line.rstrip(b"\n")) for line in lines]))
+            self._waiting.clear()
+
+    def _add(self, kind: bytes, values: Any) -> None:
+        assert self._cache  # noqa: S101 -- callers have looked
+        self._cache.add(bytes(DIGEST_BYTES), kind.decode(), output=msgspec.json.encode(values) + b"\n")
+
+
+class _NotKeptError(Exception):
+    """The lines are not kept."""
+
+
+@dataclasses.dataclass
+class _Listing:
+    """What the files of a corpus say.
+
+    Attributes:
+      tables: the hash of the paths of all files, and of sizes and times of those that are no recordings; empty where
+        that does not say what entries the corpus has: a file is a link, or has just been written.
+      states: of all files, packed, in order of their paths.
+      changed: the path of each file whose state was another at the last run, with that state; None: nobody knows, or
+        too many have changed.
+    """
+
+    tables: str = ""
+    states: bytes = b""
+    changed: dict[str, bytes] | None = None
 
 
 def _is_plain_folder(corpus: Corpus, settings: CorpusSettings) -> bool:
@@ -105,28 +369,69 @@ def _is_plain_folder(corpus: Corpus, settings: CorpusSettings) -> bool:
     return not outside and Path(settings.uri).expanduser().is_dir()
 
 
-def _name_tables(corpus: Corpus) -> str:
-    """The hash of the paths of all files, and of sizes and times of those that are no recordings.
-
-    Empty where that does not say what entries the corpus has: a file is a link, or has just been written.
+def _compare_files(corpus: Corpus, before: Iterator[bytes] | None) -> _Listing:
     """
+    Args:
+      before: the states of all files at the last run, in blocks and in order of their paths. They mean the same files
+        only if the tables are the same, with which all paths are.
+    """
+    import numpy as np  # not at the top: an unchanged corpus does not need it
+
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     latest = corpus.listed_at - int(RACY_SECONDS * 1e9)
-    for path, kind, state, changed in corpus.files.states():
+    most = int(_MOST_CHANGED * len(corpus.files))
+    changed: dict[str, bytes] = {}
+    all_states = bytearray()
+
+    for paths, kinds, states in corpus.files.blocks():
         # What is behind a link may become another file, whose state nobody would look at.
-        if kind != REGULAR:
-            return ""
+        if kinds != bytes([REGULAR]) * len(paths):
+            return _Listing()
 
-        # New bytes in a recording change no entry that is kept: its probe says what is in it.
-        digest.update(path + b"\0")
-        if not path.lower().endswith(_AUDIO):
-            if changed >= latest:
-                return ""
-            digest.update(state)
-    return digest.hexdigest()
+        # [files] in ns, the later of both times
+        times = np.frombuffer(states, "<i8").reshape(len(paths), -1)[:, -2:].max(axis=1)
+        is_recent = times >= latest
+        for number, path in enumerate(paths):
+            # New bytes in a recording change no entry that is kept: its probe says what is in it.
+            digest.update(path + b"\0")
+            if not (path.endswith(_AUDIO) or path.lower().endswith(_AUDIO)):
+                if is_recent[number]:
+                    return _Listing()
+                begin = number * STATE_BYTES
+                digest.update(states[begin + DIGEST_FROM : begin + STATE_BYTES])
+
+        if before is not None and (block_before := next(before, b"")) != states:
+            changed |= _changed_states(paths, states, block_before)
+            before = before if len(changed) <= most else None
+        if is_recent.any():
+            rows = np.frombuffer(states, np.uint8).reshape(len(paths), -1) * ~is_recent[:, None]
+            states = rows.tobytes()
+        all_states += states
+    return _Listing(digest.hexdigest(), bytes(all_states), None if before is None else changed)
 
 
-def _rows(cache: LineCache, kind: bytes) -> Iterator[list[list[Any]]]:
+def _changed_states(paths: list[bytes], states: bytes, before: bytes) -> dict[str, bytes]:
+    """The paths of the files of a block whose states have changed, with those that they had."""
+    ranges = (slice(at, at + STATE_BYTES) for at in range(0, len(states), STATE_BYTES))
+    return {
+        os.fsdecode(path): before[at] or _NO_STATE
+        for path, at in zip(paths, ranges, strict=True)
+        if states[at] != before[at]
+    }
+
+
+def _kept_states(cache: LineCache) -> Iterator[bytes]:
+    return (base64.b64decode(encoded) for encoded in _values(cache, _STATES))
+
+
+def _write_line(line: KeptLine, out: IO[bytes], writer: LinesWriter, counts: Counter[str]) -> None:
+    out.write(line.line)
+    writer.add(line)
+    counts[line.split] += 1
+
+
+def _values(cache: LineCache, kind: bytes) -> Iterator[Any]:
+    """What the entries of a kind hold."""
     for entry in cache:
         if entry.fields == [kind]:
             yield parse_json(entry.output)

@@ -1,13 +1,15 @@
 """An index of the files of a folder: their paths, kinds and states, listed once."""
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import os
 import sqlite3
 import stat
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -50,7 +52,7 @@ LINK = 2
 
 _STATE = struct.Struct("<QQqqq")
 STATE_BYTES = _STATE.size
-_DIGEST_FROM = 16
+DIGEST_FROM = 16
 """Where size and times begin in a packed state. A device has another number when it is mounted again."""
 
 
@@ -90,33 +92,55 @@ class IndexedFile(NamedTuple):
         return unpack_state(self.packed).size
 
 
+BLOCK_FILES = 1_000
+_STATE_AT = slice(-1 - STATE_BYTES, -1)
+_PATH_END = -2 - STATE_BYTES
+"""Where a state is in the text of a file, and where its path ends."""
 _FROM = "SELECT number, kind, state, path FROM files WHERE path >= ? ORDER BY path"
 
 
 class FileIndex:
     """Files by their paths relative to the root, in order of the paths' bytes.
 
-    Attributes:
-      database: holds them in the table `files`; others may add tables.
+    The listing is in memory, in some hundred bytes of each file, until a file is looked up: most runs need no more.
     """
 
     def __init__(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
         """Indexes files, each given as path, kind and packed state."""
-        self.database = temporary_database(
-            "files (number INTEGER PRIMARY KEY, path, kind, state)",
-            "forms (form PRIMARY KEY, path) WITHOUT ROWID",
-        )
-        self.database.executemany("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", files)
-        self.database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
-        ((self._count,),) = self.database.execute("SELECT count(*) FROM files")
+        # Each file as one text, which sorts as its path does: no path has a zero byte.
+        self._listed: list[bytes] | None = sorted([b"%b\0%b%c" % (path, state, kind) for path, kind, state in files])
+        self._count = len(self._listed)
 
         # Other spellings are indexed when the first one is looked up, which most corpora never need.
         self._has_forms = False
         self._following: Iterator[tuple[int, int, bytes, bytes]] = iter(())
         self._next: tuple[int, int, bytes, bytes] | None = None
 
+    @functools.cached_property
+    def database(self) -> sqlite3.Connection:
+        """Holds the files in the table `files`; others may add tables."""
+        database = temporary_database(
+            "files (number INTEGER PRIMARY KEY, path, kind, state)",
+            "forms (form PRIMARY KEY, path) WITHOUT ROWID",
+        )
+        for paths, kinds, states in self.blocks():
+            rows = zip(paths, kinds, _split_states(states), strict=True)
+            database.executemany("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", rows)
+        database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
+        self._listed = None
+        return database
+
+    def only(self, paths: Collection[bytes]) -> "FileIndex":
+        """An index of some of the files."""
+        return FileIndex(
+            (path, kind, state)
+            for block, kinds, states in self.blocks()
+            for path, kind, state in zip(block, kinds, _split_states(states), strict=True)
+            if path in paths
+        )
+
     def __len__(self) -> int:
-        return int(self._count)
+        return self._count
 
     def __iter__(self) -> Iterator[str]:
         return map(os.fsdecode, self.paths())
@@ -175,6 +199,8 @@ class FileIndex:
         Args:
           exclude: absolute path of a folder whose files do not count.
         """
+        if not self.has_added:
+            return ""
         # Rows that the listing did not have come after its last number.
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
         count = 0
@@ -184,13 +210,13 @@ class FileIndex:
         for path, state in rows:
             if not path.startswith(excluded):
                 count += 1
-                digest.update(path + b"\0" + state[_DIGEST_FROM:])
+                digest.update(path + b"\0" + state[DIGEST_FROM:])
 
         return digest.hexdigest() if count else ""
 
     def paths(self) -> Iterator[bytes]:
         """Yields every path as the file system spells it."""
-        return (path for (path,) in self.database.execute("SELECT path FROM files ORDER BY path"))
+        return itertools.chain.from_iterable(paths for paths, *_ in self.blocks())
 
     def find_equivalent(self, path: str) -> str | None:
         """The first path that differs from this one only in Unicode form or the case of its extension."""
@@ -208,23 +234,40 @@ class FileIndex:
     @property
     def has_added(self) -> bool:
         """Returns whether a file was added that the listing does not have."""
+        if self._listed is not None:
+            return False
         ((last,),) = self.database.execute("SELECT max(number) FROM files")
         return bool(last and last > self._count)
 
-    def states(self) -> Iterator[tuple[bytes, int, bytes, int]]:
-        """Yields path, kind, size with times as bytes, and the later of both times in ns, in order of the paths."""
-        for path, kind, state in self.database.execute("SELECT path, kind, state FROM files ORDER BY path"):
-            *_, modified, changed = _STATE.unpack(state)
-            yield path, kind, state[_DIGEST_FROM:], max(modified, changed)
+    def blocks(self) -> Iterator[tuple[list[bytes], bytes, bytes]]:
+        """Yields the paths, kinds and packed states of `BLOCK_FILES` files at a time, in order of the paths.
+
+        Kinds are a byte each, and states follow each other.
+        """
+        if self._listed is not None:
+            for begin in range(0, len(self._listed), BLOCK_FILES):
+                block = self._listed[begin : begin + BLOCK_FILES]
+                states = b"".join([file[_STATE_AT] for file in block])
+                yield [file[:_PATH_END] for file in block], bytes([file[-1] for file in block]), states
+            return
+        rows = self.database.execute("SELECT path, kind, state FROM files ORDER BY path")
+        while found := rows.fetchmany(BLOCK_FILES):
+            paths, kinds, packed = zip(*found, strict=True)
+            yield list(paths), bytes(kinds), b"".join(packed)
 
     def digest(self, *, times: bool) -> str:
         """Hashes the paths and sizes of all files, and their times if wanted."""
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
         # Without times, as those of unpacked files say only when they were unpacked.
-        until = _STATE.size if times else _DIGEST_FROM + 8
-        for path, state in self.database.execute("SELECT path, state FROM files ORDER BY path"):
-            digest.update(path + b"\0" + state[_DIGEST_FROM:until])
+        until = STATE_BYTES if times else DIGEST_FROM + 8
+        for paths, _, states in self.blocks():
+            parts = [state[DIGEST_FROM:until] for state in _split_states(states)]
+            digest.update(b"".join([path + b"\0" + part for path, part in zip(paths, parts, strict=True)]))
         return digest.hexdigest()
+
+
+def _split_states(states: bytes) -> list[bytes]:
+    return [states[at : at + STATE_BYTES] for at in range(0, len(states), STATE_BYTES)]
 
 
 def scan_files(
@@ -253,15 +296,15 @@ def scan_files(
         if folder and _is_run(os.path.join(top, folder)):
             continue
         try:
-            with os.scandir(os.path.join(top, folder)) as items:
+            with _opened_folder(os.path.join(top, folder)) as descriptor, os.scandir(descriptor) as items:
                 for item in items:
-                    path = below + item.name
+                    path = below + os.fsencode(item.name)
                     if item.is_dir(follow_symlinks=False):
-                        folders += [(path, inside)] * (item.path != excluded)
-                    elif item.is_symlink() and Path(os.fsdecode(item.path)).is_dir():
+                        folders += [(path, inside)] * (os.path.join(top, path) != excluded)
+                    elif item.is_symlink() and Path(os.fsdecode(os.path.join(top, path))).is_dir():
                         # (item.is_dir() raises on a link to itself.)
                         # A folder inside is listed under its real name.
-                        real = os.fsdecode(os.path.realpath(item.path))
+                        real = os.fsdecode(os.path.realpath(os.path.join(top, path)))
                         if any(contains_path(folder_, real) or contains_path(real, folder_) for folder_ in inside):
                             if not contains_path(root, real) and len(inside) == 1:
                                 external_symlinks[os.fsdecode(path)] = real
@@ -276,6 +319,16 @@ def scan_files(
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
 
 
+@contextlib.contextmanager
+def _opened_folder(path: bytes) -> Iterator[int]:
+    """A descriptor of a folder, by which the system finds its files faster than by their paths."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _is_run(folder: bytes) -> bool:
     """Returns whether a run wrote the folder: it was started among the recordings and has manifests of its own."""
     return all(os.path.lexists(os.path.join(folder, name)) for name in (os.fsencode(RUN_FILE), b"config.yaml"))
@@ -286,7 +339,7 @@ def contains_path(root: str, real: str) -> bool:
     return os.path.commonpath([root, real]) == root
 
 
-def _stat(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
+def _stat(item: "os.DirEntry[str]") -> tuple[int, bytes]:
     """Kind and packed state."""
     try:
         status = item.stat()

@@ -40,18 +40,17 @@ BEYOND_LIMITS = "beyond_limits"
 """Count of the utterances that `corpus.limits` left out."""
 
 
-def prefix_utterances(name: str, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Puts the corpus' name in front of ids and speakers; a key `corpus` of its own becomes `corpus_corpus`."""
-    for utterance in utterances:
-        extra = dict(utterance.extra)
-        if CORPUS_KEY in extra:
-            extra[f"corpus_{CORPUS_KEY}"] = extra[CORPUS_KEY]
-        named = utterance.speaker and name != PSEUDO
-        yield utterance.replace(
-            id=f"{name}-{utterance.id}",
-            speaker=f"{name}-{utterance.speaker}" if named else utterance.speaker,
-            extra={**extra, CORPUS_KEY: name},
-        )
+def prefix_utterance(name: str, utterance: Utterance) -> Utterance:
+    """Puts the corpus' name in front of id and speaker; a key `corpus` of its own becomes `corpus_corpus`."""
+    extra = dict(utterance.extra)
+    if CORPUS_KEY in extra:
+        extra[f"corpus_{CORPUS_KEY}"] = extra[CORPUS_KEY]
+    named = utterance.speaker and name != PSEUDO
+    return utterance.replace(
+        id=f"{name}-{utterance.id}",
+        speaker=f"{name}-{utterance.speaker}" if named else utterance.speaker,
+        extra={**extra, CORPUS_KEY: name},
+    )
 
 
 def prefix_rejects(name: str, rejects: Iterable[Reject]) -> Iterator[Reject]:

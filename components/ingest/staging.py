@@ -254,11 +254,15 @@ class StagingTable:
         files = self._database.execute("SELECT state, number FROM files ORDER BY state")
         rows = _merge_by_state(files, cached)
         probed = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", rows)
+        return max(probed.rowcount, 0), self.add_unprobed()
+
+    def add_unprobed(self) -> int:
+        """Notes which recordings still have to be probed; returns how many."""
         unprobed = self._database.execute(
             "INSERT INTO unprobed SELECT DISTINCT file_number, path FROM utterances"
             " WHERE NOT EXISTS (SELECT * FROM recordings WHERE recordings.file = utterances.file_number)"
         )
-        return max(probed.rowcount, 0), max(unprobed.rowcount, 0)
+        return max(unprobed.rowcount, 0)
 
     def probe_missing(self, probe: Callable[[list[str]], dict[str, ProbeResult]]) -> None:
         """Probes the recordings without a cached probe, in order of their paths."""

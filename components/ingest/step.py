@@ -8,23 +8,23 @@ convert's to find out.
 import dataclasses
 import functools
 import itertools
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from voxline.audio.containers import RAW_FORMAT_KEY, is_raw_name
 from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import load_format
 from voxline.components.ingest.corpus import Corpus, FormatReader
-from voxline.components.ingest.entry_cache import EntryCache
+from voxline.components.ingest.entry_cache import EntryCache, KeptLine, LinesWriter
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
 from voxline.components.ingest.merge import (
     BEYOND_LIMITS,
     check_merged,
     merge_manifests,
     prefix_rejects,
-    prefix_utterances,
+    prefix_utterance,
 )
 from voxline.components.ingest.open_corpus import name_corpus, open_corpus
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings, SplitLimits
@@ -38,16 +38,17 @@ from voxline.data.manifest import (
     MANIFEST_FILE,
     REJECTS_FILE,
     TEXT_DOUBT,
+    ManifestEncoder,
     Utterance,
     check_reject_share,
     iter_manifest,
-    write_manifest,
     write_rejects,
 )
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.settings import Settings
+from voxline.store.files import atomic_write
 from voxline.store.finished import step_key
 from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
@@ -122,8 +123,9 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
         # Most corpora are named by their listing, and the tables are read only for work. Tables that lead outside of it
         # decide the key too, so they are read first.
         table = None
+        entries = EntryCache(store, corpus, settings, read_entries, REVISION, name)
         if corpus.may_lead_outside:  # files that no listing has seen
-            table = _stage(corpus, read_entries, settings, store)
+            table = _stage(corpus, read_entries, entries)
             key_parts |= corpus.added_key_parts()
 
         corrected = Corrector.read(settings.corrections) if settings.corrections else Corrector()
@@ -137,9 +139,12 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
             check=functools.partial(_check_not_moved, corpus),
         ) as output:
             if not output.reused:
-                table = table or _stage(corpus, read_entries, settings, store)
-                cache = ProbeCache(open_store(store).local_path(), corpus)
-                _ingest(corpus, table, settings, name, output, cache, corrected)
+                probes = ProbeCache(open_store(store).local_path(), corpus)
+                corrected.prefix = f"{name}-" if name else ""
+                with entries:
+                    if table or not _ingest_changed(corpus, settings, name, output, entries, probes, corrected):
+                        table = table or _stage(corpus, read_entries, entries)
+                        _ingest(corpus, table, settings, name, output, entries, probes, corrected)
                 open_store(store).upload_new(utterance.audio_filepath for utterance in iter_manifest(output.folder))
     return output
 
@@ -152,11 +157,11 @@ def _check_not_moved(corpus: Corpus, folder: Path) -> None:
         raise WorkError(f"{folder} was moved: {leads}")
 
 
-def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings, store: Path | str) -> StagingTable:
+def _stage(corpus: Corpus, read_entries: FormatReader, cache: EntryCache) -> StagingTable:
     """Reads the corpus' tables, unless they are those of the last run, and finds the recordings that they name."""
+    settings = corpus.settings
     print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
     table = StagingTable(corpus.files)
-    cache = EntryCache(store, corpus, settings, read_entries, REVISION)
     if cache.restore(table):
         return table
     entries = itertools.chain(_reject_external_symlinks(corpus), read_entries(corpus))
@@ -171,7 +176,8 @@ def _ingest(
     settings: CorpusSettings,
     name: str,
     output: StepOutput,
-    cache: ProbeCache,
+    cache: EntryCache,
+    probes: ProbeCache,
     corrected: "Corrector",
 ) -> None:
     """
@@ -186,47 +192,177 @@ def _ingest(
 
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     beyond_limits = _drop_beyond_limits(table, splits, settings, name)
-    _probe_recordings(corpus, table, cache)
-
-    raw = settings.raw.plain() if settings.raw.sample_rate else None
-    counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    corrected = dataclasses.replace(corrected, prefix=f"{name}-" if name else "")
+    _probe_recordings(corpus, table, probes)
 
     # Both are generators over the staging table: an utterance that turns out to be bad becomes a reject on the way, so
     # the manifest is written first.
-    shortened = ShortenedRecordings(has_offsets=table.has_offsets)
-    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected, shortened)
-    rejects: Iterable[Reject] = table.rejects()
-    if settings.licence:
-        utterances = _with_licence(settings.licence, utterances)
-    if name:
-        utterances = prefix_utterances(name, utterances)
-        rejects = prefix_rejects(name, rejects)
+    work = _Lines(corpus, table, splits.split_of, settings, name, output, corrected, table.has_offsets)
+    about = {"has_offsets": table.has_offsets, LEFT_OUT: left_out}
+    with cache.lines_writer(about) as kept:
+        with atomic_write(output.folder / MANIFEST_FILE) as manifest:
+            counts: Counter[str] = Counter()
+            for line in work.lines(kept):
+                manifest.write(line.line)
+                counts[line.split] += 1
+                kept.add(line)
+        work.finish(counts, left_out, beyond_limits)
 
-    counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
-    counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
-
-    # What a person left out is no fault of the corpus, unless nothing else is left.
-    total = counts["utterances"] + counts["rejects"]
-    faulty = counts["rejects"] - corrected.left_out if counts["utterances"] else total
-    check_reject_share(faulty, total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
-
-    output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
-    output.counts.update(counts)
-    if left_out:
-        output.counts[LEFT_OUT] = left_out
-    if beyond_limits:
-        output.counts[BEYOND_LIMITS] = beyond_limits
-    corrected.report(output)
-    shortened.report(output)
-    print_status(_describe_counts(output, name))
+        # What a run says of the corpus as a whole follows from more than its lines.
+        if splits.filled or settings.limits != SplitLimits() or not work.are_plain:
+            kept.drop()
 
 
-def _with_licence(licence: str, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Writes the corpus' licence into the lines that state none themselves."""
-    for utterance in utterances:
-        extra = utterance.extra
-        yield utterance if licence_of(extra) else utterance.replace(extra={**extra, LICENCE: licence})
+def _ingest_changed(
+    corpus: Corpus,
+    settings: CorpusSettings,
+    name: str,
+    output: StepOutput,
+    cache: EntryCache,
+    probes: ProbeCache,
+    corrected: "Corrector",
+) -> bool:
+    """Does the same as `_ingest` where only recordings have changed: their lines are written again, all others copied.
+
+    Returns:
+      Whether the lines of the last run could be used. If not, nothing was written.
+    """
+    if corrected.corrections or (last := cache.kept_lines()) is None:
+        return False
+    table = StagingTable(corpus.files.only({os.fsencode(path) for path in last.changed}))
+    if not cache.restore(table, last.wants):
+        return False
+    print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
+
+    missing = table.add_unprobed()
+    progress = Progress("recordings", total=missing)
+    table.probe_missing(lambda paths: probe(corpus.root, paths, progress))
+    probes.update(set(last.changed.values()), table.probes())
+
+    has_offsets = last.about["has_offsets"]
+    work = _Lines(corpus, table, lambda probed: last.splits[probed.id], settings, name, output, corrected, has_offsets)
+    left_out = last.about[LEFT_OUT]
+    with cache.lines_writer({"has_offsets": has_offsets, LEFT_OUT: left_out}) as kept:
+        for path, split, reject in last.refused:
+            table.add_reject(reject)
+            kept.refuse(path, split, reject, again=False)
+        with atomic_write(output.folder / MANIFEST_FILE) as manifest:
+            counts = last.merge(work.lines(kept), manifest, kept)
+        work.finish(counts, left_out, 0)
+        if not work.are_plain:
+            kept.drop()
+    return True
+
+
+class _Lines:
+    """Makes the lines of a manifest of the utterances in a staging table.
+
+    Args:
+      split_of: the split of an utterance.
+      has_offsets: whether an utterance of the corpus begins later in its recording.
+
+    Attributes:
+      are_plain: whether the lines say all that the run says, once they were made.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        table: StagingTable,
+        split_of: Callable[[ProbedUtterance], str],
+        settings: CorpusSettings,
+        name: str,
+        output: StepOutput,
+        corrected: "Corrector",
+        has_offsets: bool,
+    ) -> None:
+        self._corpus = corpus
+        self._table = table
+        self._split_of = split_of
+        self._settings = settings
+        self._name = name
+        self._output = output
+        self._corrected = corrected
+        self._shortened = ShortenedRecordings(has_offsets=has_offsets)
+        self._raw = settings.raw.plain() if settings.raw.sample_rate else None
+        self._drafts = 0
+
+    @property
+    def are_plain(self) -> bool:
+        return not (self._corrected.corrections or self._shortened.count or self._drafts)
+
+    def lines(self, kept: LinesWriter) -> Iterator[KeptLine]:
+        """Yields the lines by id; the others are rejected.
+
+        Args:
+          kept: gets the recordings that are rejected.
+        """
+        encoder = ManifestEncoder(self._output.folder)
+        for probed in self._table.utterances():
+            utterance = self._utterance(probed, kept)
+            if utterance is None:
+                continue
+            split = utterance.split
+            if self._settings.licence and not licence_of(utterance.extra):
+                utterance = utterance.replace(extra={**utterance.extra, LICENCE: self._settings.licence})
+            if self._name:
+                utterance = prefix_utterance(self._name, utterance)
+            yield KeptLine(probed.id, probed.path, split, encoder.encode(utterance).encode())
+
+    def finish(self, counts: Counter[str], left_out: int, beyond_limits: int) -> None:
+        """Writes the rejects, and counts everything.
+
+        Args:
+          counts: the lines by split.
+
+        Raises:
+          WorkError: too large a share was rejected.
+        """
+        output = self._output
+        rejects: Iterable[Reject] = self._table.rejects()
+        if self._name:
+            rejects = prefix_rejects(self._name, rejects)
+        output.counts["utterances"] = counts.total()
+        output.counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
+        output.counts.update({split: counts[split] for split in ("train", "dev", "test")})
+
+        # What a person left out is no fault of the corpus, unless nothing else is left.
+        total = output.counts["utterances"] + output.counts["rejects"]
+        faulty = output.counts["rejects"] - self._corrected.left_out if counts else total
+        check_reject_share(faulty, total, self._settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
+
+        output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
+        if self._drafts:
+            output.counts["drafts"] = self._drafts
+        if left_out:
+            output.counts[LEFT_OUT] = left_out
+        if beyond_limits:
+            output.counts[BEYOND_LIMITS] = beyond_limits
+        self._corrected.report(output)
+        self._shortened.report(output)
+        print_status(_describe_counts(output, self._name))
+
+    def _utterance(self, probed: ProbedUtterance, kept: LinesWriter) -> Utterance | None:
+        """The utterance, or None: it is rejected."""
+        root = "" if str(self._corpus.root) == "/" else str(self._corpus.root)
+        split = self._split_of(probed)
+        utterance = _to_utterance(root, probed, split)
+        if isinstance(utterance, Reject):
+            kept.refuse(probed.path, split, utterance, again=bool(probed.fault))
+        else:
+            utterance = self._corrected.apply(utterance)
+        if isinstance(utterance, Reject):
+            self._table.add_reject(utterance)
+            return None
+
+        utterance = self._shortened.note(utterance, probed.seconds)
+        # Nothing is judged by what a model wrote, whatever decides the splits.
+        if is_draft(utterance.extra):
+            utterance = utterance.replace(split="train")
+            self._drafts += 1
+        if self._raw and is_raw_name(utterance.audio_filepath):
+            # convert reads the format of a recording without a header from its line
+            utterance = utterance.replace(extra={**utterance.extra, RAW_FORMAT_KEY: self._raw})
+        return utterance
 
 
 def _drop_beyond_limits(table: StagingTable, splits: SplitAssignment, settings: CorpusSettings, name: str) -> int:
@@ -393,40 +529,6 @@ class ShortenedRecordings:
                 f"{self.example}; if the durations are rounded, leave the column out or give corpus.columns.duration "
                 "the name of another"
             )
-
-
-def _utterances(
-    corpus: Corpus,
-    table: StagingTable,
-    splits: SplitAssignment,
-    counts: dict[str, int],
-    raw: dict[str, Any] | None,
-    corrected: "Corrector",
-    shortened: ShortenedRecordings,
-) -> Iterator[Utterance]:
-    """The utterances of the manifest by id; the others are rejected. Counts the utterances of each split.
-
-    Args:
-      raw: the format of recordings without a header, which convert reads from their lines.
-    """
-    root = "" if str(corpus.root) == "/" else str(corpus.root)
-    for probed in table.utterances():
-        split = splits.split_of(probed)
-        utterance = _to_utterance(root, probed, split)
-        if not isinstance(utterance, Reject):
-            utterance = corrected.apply(utterance)
-        if isinstance(utterance, Reject):
-            table.add_reject(utterance)
-        else:
-            utterance = shortened.note(utterance, probed.seconds)
-            # Nothing is judged by what a model wrote, whatever decides the splits.
-            if is_draft(utterance.extra):
-                utterance = utterance.replace(split="train")
-                counts["drafts"] = counts.get("drafts", 0) + 1
-            counts[utterance.split] += 1
-            if raw and is_raw_name(utterance.audio_filepath):
-                utterance = utterance.replace(extra={**utterance.extra, RAW_FORMAT_KEY: raw})
-            yield utterance
 
 
 def _to_utterance(root: str, probed: ProbedUtterance, split: str) -> Utterance | Reject:

@@ -1,7 +1,9 @@
-"""The entries of unchanged tables are those of the last run, and the result is that of a run without them."""
+"""Entries and lines of unchanged tables are those of the last run, and the result is that of a run without them."""
 
 import json
 import os
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import pytest
 from tests.extract.conftest import write_wav
 from tests.ingest.listed import write, write_lines
 from voxline.components.ingest import entry_cache, step
+from voxline.components.ingest.audio_probe import ProbeResult, probe
 from voxline.components.ingest.corpora import load_format
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.staging import resolve_entries
+from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.store.step_cache import StepOutput
 
 Ingest = Callable[..., StepOutput]
@@ -209,3 +213,186 @@ def test_a_recording_of_another_size_than_its_table_says_is_rejected(
     assert "truncated" in ingest(recorded, tmp_path / "store", format="csv")["rejects.jsonl"]
     speak(recorded, 2, 4_002)
     assert "truncated" not in ingest(recorded, tmp_path / "store", format="csv")["rejects.jsonl"]
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The recordings that were read."""
+    read: list[str] = []
+
+    def note(root: Path, paths: Any, *arguments: Any) -> dict[str, ProbeResult]:
+        read.extend(paths)
+        return probe(root, paths, *arguments)
+
+    monkeypatch.setattr(step, "probe", note)
+    return read
+
+
+def kept_lines(store: Path) -> Path:
+    [file] = (store / "lines").glob("ingest_lines-*")
+    return file
+
+
+def mark_kept(store: Path, said: str = "Zwölf") -> None:
+    """Marks the lines that are kept: one that comes from there has it again, one that is written again has not."""
+    file = kept_lines(store)
+    with LineCache(file) as cache, write_line_cache(file) as writer:
+        writer.about = cache.about
+        for entry in cache:
+            writer.copy(entry.raw.replace(said.encode(), f"kept {said}".encode()))
+
+
+def lines_of(result: dict[str, str]) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in result["manifest.jsonl"].splitlines()]
+
+
+def test_only_lines_of_changed_recordings_are_written_again(
+    recorded: Path, tmp_path: Path, resolved: list[str], probed: list[str]
+) -> None:
+    ingest(recorded, tmp_path / "store")
+    mark_kept(tmp_path / "store")
+    probed.clear()
+    speak(recorded, 2, 7_000)
+    again = ingest(recorded, tmp_path / "store")
+    assert probed == ["2.wav"]
+    assert [line["id"] for line in lines_of(again) if not line["text"].startswith("kept")] == ["u2"]
+    assert {**again, "manifest.jsonl": again["manifest.jsonl"].replace("kept ", "")} == ingest(
+        recorded, tmp_path / "other"
+    )
+    assert resolved == ["read"] * 2
+
+
+def test_many_nights_give_what_a_first_run_gives(
+    recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small batches, so that lines leave them, come back between two of them, and come first and last.
+    monkeypatch.setattr(entry_cache, "_LINES_BATCH", 2)
+    monkeypatch.setattr(entry_cache, "_MOST_CHANGED", 0.6)
+    random = np.random.default_rng(4)
+    ingest(recorded, tmp_path / "store")
+    rejected = 0
+    for night in range(12):
+        for number in random.choice(8, random.integers(1, 4), replace=False).tolist():
+            # the line of recording 7 begins at 0.125 s: shorter ones are rejected
+            speak(recorded, number, int(random.choice([500, 2_500, 4_000, 6_000])) + night)
+        result = ingest(recorded, tmp_path / "store")
+        assert result == ingest(recorded, tmp_path / f"fresh-{night}")
+        rejected += "truncated" in result["rejects.jsonl"]
+    assert 0 < rejected < 12
+    assert len(resolved) == 13  # the first run, and each fresh one
+
+
+def test_what_the_settings_leave_out_stays_out(recorded: Path, tmp_path: Path, resolved: list[str]) -> None:
+    write_lines(recorded / "spare.jsonl", {**line(2), "id": "spare"}, {**line(3), "id": "spare 3"})
+    how: dict[str, Any] = {"splits": {"train": ["train"], "leave_out": ["*"]}}
+    assert '"left_out": 2' in ingest(recorded, tmp_path / "store", **how)["counts"]
+    speak(recorded, 2, 7_000)
+    result = ingest(recorded, tmp_path / "store", **how)
+    assert result == ingest(recorded, tmp_path / "other", **how)
+    assert '"left_out": 2' in result["counts"]
+    assert resolved == ["read"] * 2
+
+
+def test_a_recording_that_could_not_be_read_is_read_again(
+    recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(root: Path, paths: Any, *arguments: Any) -> dict[str, ProbeResult]:
+        return probe(root, paths, *arguments) | {
+            path: ProbeResult("", 0.0, "Input/output error") for path in paths if path == "4.wav"
+        }
+
+    with monkeypatch.context() as patched:
+        patched.setattr(step, "probe", fail)
+        assert "Input/output error" in ingest(recorded, tmp_path / "store")["rejects.jsonl"]
+    speak(recorded, 2, 7_000)
+    assert ingest(recorded, tmp_path / "store") == ingest(recorded, tmp_path / "other")
+    assert resolved == ["read"] * 2
+
+
+def test_a_recording_that_changed_just_before_the_listing_is_read_again(
+    recorded: Path, tmp_path: Path, resolved: list[str], probed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time.sleep(0.6)
+    speak(recorded, 4, 6_500)
+    with monkeypatch.context() as patched:
+        patched.setattr(entry_cache, "RACY_SECONDS", 0.5)
+        ingest(recorded, tmp_path / "store")
+    probed.clear()
+    speak(recorded, 2, 7_000)
+    ingest(recorded, tmp_path / "store")
+    assert sorted(probed) == ["2.wav", "4.wav"]
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda cache: cache.write_bytes(cache.read_bytes()[:-1]),
+    "altered": lambda cache: cache.write_bytes(cache.read_bytes().replace(b"kept", b"kepT")),
+    "empty": lambda cache: cache.write_bytes(b""),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_lines_are_not_used(recorded: Path, tmp_path: Path, resolved: list[str], damage: str) -> None:
+    ingest(recorded, tmp_path / "store")
+    mark_kept(tmp_path / "store")
+    DAMAGES[damage](kept_lines(tmp_path / "store"))
+    speak(recorded, 2, 7_000)
+    assert ingest(recorded, tmp_path / "store") == ingest(recorded, tmp_path / "other")
+
+
+def test_lines_of_a_store_that_was_moved_are_not_used(recorded: Path, tmp_path: Path, resolved: list[str]) -> None:
+    ingest(recorded, tmp_path / "store")
+    mark_kept(tmp_path / "store")
+    (tmp_path / "deeper").mkdir()
+    shutil.move(tmp_path / "store", tmp_path / "deeper" / "store")
+    speak(recorded, 2, 7_000)
+    assert ingest(recorded, tmp_path / "deeper" / "store") == ingest(recorded, tmp_path / "deeper" / "other")
+
+
+def test_where_many_recordings_changed_all_lines_are_written_again(
+    recorded: Path, tmp_path: Path, resolved: list[str], probed: list[str]
+) -> None:
+    ingest(recorded, tmp_path / "store")
+    mark_kept(tmp_path / "store")
+    probed.clear()
+    for number in range(5):
+        speak(recorded, number, 7_000)
+    assert ingest(recorded, tmp_path / "store") == ingest(recorded, tmp_path / "other")
+    assert probed[:5] == [f"{number}.wav" for number in range(5)]
+    assert resolved == ["read"] * 2
+
+
+def test_a_run_that_ends_halfway_leaves_the_lines_of_the_run_before(
+    recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(recorded, tmp_path / "store")
+    before = kept_lines(tmp_path / "store").read_bytes()
+    speak(recorded, 2, 7_000)
+
+    def killed(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(step, "write_rejects", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(recorded, tmp_path / "store")
+    assert kept_lines(tmp_path / "store").read_bytes() == before
+    assert ingest(recorded, tmp_path / "store") == ingest(recorded, tmp_path / "other")
+
+
+def test_each_of_several_corpora_keeps_its_lines(
+    recorded: Path, tmp_path: Path, resolved: list[str], probed: list[str]
+) -> None:
+    shutil.copytree(recorded, tmp_path / "second")
+
+    def merged(store: Path) -> str:
+        how = {"format": "manifest", "split": {"by": "utterance", "dev": 0.2, "test": 0.2}, "max_reject_share": 0.9}
+        corpora = {"first": {"uri": str(recorded), **how}, "second": {"uri": str(tmp_path / "second"), **how}}
+        return (step.run(store, CorporaSettings.of({"corpora": corpora})).folder / "manifest.jsonl").read_text()
+
+    merged(tmp_path / "store")
+    probed.clear()
+    speak(tmp_path / "second", 2, 7_000)
+    again = merged(tmp_path / "store")
+    assert probed == ["2.wav"]
+    assert again == merged(tmp_path / "other")

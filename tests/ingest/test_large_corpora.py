@@ -60,6 +60,25 @@ def test_files_are_found_in_any_order_of_lookups(files: dict[str, FileState], ot
     assert found.get("half a pair \ud800") is None
 
 
+@given(st.dictionaries(PATH, st.tuples(st.integers(0, 3), STATE), max_size=8), st.sets(PATH, max_size=8))
+def test_a_listing_says_the_same_in_memory_and_in_its_database(
+    files: dict[str, tuple[int, FileState]], others: set[str]
+) -> None:
+    def listed() -> FileIndex:
+        return FileIndex((os.fsencode(path), kind, state.packed()) for path, (kind, state) in files.items())
+
+    def says(index: FileIndex) -> Any:
+        digests = [index.digest(times=times) for times in (True, False)]
+        return len(index), list(index), list(index.blocks()), digests, index.has_added, index.added_digest("")
+
+    in_memory = listed()
+    in_database = listed()
+    assert in_database.database
+    assert says(in_memory) == says(in_database)
+    some = {os.fsencode(path) for path in others}
+    assert list(in_memory.only(some).paths()) == sorted(some & {os.fsencode(path) for path in files})
+
+
 @given(st.lists(STATE, max_size=12), st.sets(STATE, max_size=12))
 def test_a_cached_probe_is_used_for_every_file_in_its_state_and_no_other(
     files: list[FileState], known: set[FileState]

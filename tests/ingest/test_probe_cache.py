@@ -164,3 +164,25 @@ def test_what_a_killed_run_left_half_written_goes_after_a_day(corpus: Path, reco
     os.utime(old, (time.time() - 2 * ABANDONED_SECONDS,) * 2)
     found(tmp_path / "store", corpus)
     assert (old.exists(), fresh.exists()) == (False, True)
+
+
+def test_an_update_gives_what_writing_all_probes_gives(corpus: Path, record: Record, tmp_path: Path) -> None:
+    for name in "abcd":
+        record(f"{name}.wav")
+    found(tmp_path / "updated", corpus)
+    before = {path: Corpus(corpus).files[path].packed for path in ("b.wav", "c.wav")}
+    record("b.wav", seconds=0.4)
+    (corpus / "c.wav").unlink()
+    found(tmp_path / "written", corpus)
+
+    changed = Corpus(corpus)
+    changed.listed_at += 3600 * 10**9
+    again = probe(changed.root, ["b.wav"])["b.wav"]
+    state = changed.files["b.wav"].packed
+    ProbeCache(tmp_path / "updated", changed).update(set(before.values()), [(state, again.hash, again.seconds)])
+    [updated], [written] = ([*(tmp_path / name / "probes").iterdir()] for name in ("updated", "written"))
+    assert updated.read_bytes() == written.read_bytes()
+
+    updated.write_bytes(updated.read_bytes()[:-1])  # damaged: it says nothing of the others
+    ProbeCache(tmp_path / "updated", changed).update(set(), [(state, again.hash, again.seconds)])
+    assert known(tmp_path / "updated", changed) == {"b.wav": again}

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
+from voxline.plugins import entry_points_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -31,7 +32,7 @@ BUILT_IN = (
 
 def format_names() -> list[str]:
     """The formats that are installed: ours, then others."""
-    return [*BUILT_IN, *sorted({point.name for point in _entry_points()} - {*BUILT_IN})]
+    return [*BUILT_IN, *sorted({point.name for point in entry_points_of(GROUP)} - {*BUILT_IN})]
 
 
 def load_format(name: str) -> Callable[..., Any]:
@@ -40,7 +41,7 @@ def load_format(name: str) -> Callable[..., Any]:
     Raises:
       SettingsError: no package registers the name, several do, or the package cannot be imported.
     """
-    points = [point for point in _entry_points() if point.name == name]
+    points = [point for point in entry_points_of(GROUP) if point.name == name]
     if not points and name in BUILT_IN:  # an installation that is older than its source
         ours: Callable[..., Any] = importlib.import_module(f"{__name__}.{name}").entries
         return ours
@@ -69,12 +70,6 @@ def load_format(name: str) -> Callable[..., Any]:
             'yields its entries is accepted, as in: psv = "my_corpora:entries"'
         )
     return reader
-
-
-def _entry_points() -> list[EntryPoint]:
-    from importlib.metadata import entry_points  # not at the top: slow to import
-
-    return list(entry_points(group=GROUP))
 
 
 def _describe(point: EntryPoint) -> str:
