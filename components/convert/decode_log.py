@@ -24,12 +24,17 @@ from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
-from voxline.store.hashing import DIGEST_BYTES, DigestMap
+from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap
 
 MAX_OPEN_LOGS = 32
 PROSODY = ("onset_seconds", "offset_seconds", "speech_db", "voiced_share", "f0_hz", "f0_low_hz", "f0_high_hz")
 """What `summarize_prosody` measures; a run without prosody leaves it out of what one with it has logged."""
 
+MAX_LOOKED_UP = 1_000
+"""WAVs whose lines are searched for; for more, an index of all lines takes less time."""
+
+_NAME_HEAD = b'{"wav":"'
+_NAME_AT = slice(len(_NAME_HEAD), len(_NAME_HEAD) + HASH_CHARACTERS)
 _LOCATION = struct.Struct("<QQ")
 _OFFSET_BITS = 40
 """A location is the number of a log, and the byte offset of a line in these low bits."""
@@ -80,7 +85,8 @@ class LoggedRecording(NamedTuple):
 class DecodeLogs:
     """The lines of all logs that were written with one `silence_db`, and with the prosody if that is wanted.
 
-    Without those of recordings whose decoding stopped at a limit below `max_seconds`.
+    Without those of recordings whose decoding stopped at a limit below `max_seconds`. For a few WAVs, only their lines
+    are parsed: `look_up` names these before `find`.
     """
 
     def __init__(self, logs: Iterable[Path], silence_db: float, max_seconds: float, prosody: bool = False) -> None:
@@ -88,13 +94,28 @@ class DecodeLogs:
         self._max_seconds = max_seconds
         self._prosody = prosody
         self._by_name = DigestMap(_LOCATION.size)
-        self._logs: list[tuple[Path, int]] = []
+        self._logs = [(log, log.stat().st_ino) for log in logs]
         self._open: dict[int, IO[bytes]] = {}
-        for log in logs:
-            self._index(log)
+
+        # Names whose lines are indexed, until all lines are.
+        self._looked_up: set[bytes] = set()
+        self._is_complete = False
+
+    def look_up(self, names: Iterable[str]) -> None:
+        """Indexes the lines about some WAVs; of many, all lines are indexed once."""
+        if self._is_complete:
+            return
+        new = {name.encode() for name in names} - self._looked_up
+        self._looked_up |= new
+        if len(self._looked_up) > MAX_LOOKED_UP:
+            self._index_all()
+        elif new:
+            self._index(new)
 
     def find(self, name: str) -> LoggedRecording | None:
         """The last line about a WAV."""
+        if not self._is_complete and name.encode() not in self._looked_up:
+            self._index_all()
         if (value := self._by_name.find(bytes.fromhex(name))) is None:
             return None
         location, samples = _LOCATION.unpack(value)
@@ -112,11 +133,7 @@ class DecodeLogs:
         if number not in self._open:
             if len(self._open) == MAX_OPEN_LOGS:
                 self.close()
-
-            path, inode = self._logs[number]
-            self._open[number] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
-            if os.fstat(self._open[number].fileno()).st_ino != inode:
-                raise WorkError(f"{path}: replaced while it was being read, probably by a purge; run this again")
+            self._open[number] = self._opened(number)
 
         self._open[number].seek(offset)
         line = self._open[number].readline()
@@ -137,21 +154,44 @@ class DecodeLogs:
         """Indexes a line that was appended to a log."""
         if not self._logs or self._logs[-1][0] != log:
             self._logs.append((log, log.stat().st_ino))
-        self._put(name, offset, samples)
+        if not self._is_complete:
+            self._looked_up.add(name.encode())
+        self._put(name, len(self._logs) - 1, offset, samples)
 
     def close(self) -> None:
         for log in self._open.values():
             log.close()
         self._open.clear()
 
-    def _index(self, log: Path) -> None:
-        offset = 0
-        with open(log, "rb") as lines:
-            self._logs.append((log, os.fstat(lines.fileno()).st_ino))
-            for line in lines:
-                if (values := _parse(line)) and self._holds(values):
-                    self._put(values.wav, offset, values.samples)
-                offset += len(line)
+    def _opened(self, number: int) -> IO[bytes]:
+        """
+        Raises:
+          WorkError: the log was replaced after it was listed.
+        """
+        path, inode = self._logs[number]
+        log = open(path, "rb")  # noqa: SIM115 -- closed by the caller
+        if os.fstat(log.fileno()).st_ino != inode:
+            log.close()
+            raise WorkError(f"{path}: replaced while it was being read, probably by a purge; run this again")
+        return log
+
+    def _index_all(self) -> None:
+        self._by_name = DigestMap(_LOCATION.size)
+        self._looked_up.clear()
+        self._is_complete = True
+        self._index(None)
+
+    def _index(self, names: set[bytes] | None) -> None:
+        """Indexes the lines about some WAVs; None: all lines."""
+        for number in range(len(self._logs)):
+            offset = 0
+            with self._opened(number) as lines:
+                for line in lines:
+                    # A line begins with its WAV's name, as the writer spells it.
+                    wanted = names is None or line[_NAME_AT] in names or not line.startswith(_NAME_HEAD)
+                    if wanted and (values := _parse(line)) and self._holds(values):
+                        self._put(values.wav, number, offset, values.samples)
+                    offset += len(line)
 
     def _holds(self, line: _LogLine) -> bool:
         # A recording that was longer than 60 s says nothing to a run that accepts 90 s. The share of silence, and which
@@ -160,9 +200,9 @@ class DecodeLogs:
         measured = line.samples is None or line.prosody >= self._prosody
         return reached and measured and line.silence_db == self._silence_db
 
-    def _put(self, name: str, offset: int, samples: int | None) -> None:
+    def _put(self, name: str, log: int, offset: int, samples: int | None) -> None:
         # 16 bytes a recording in memory: its location and its samples. Later lines about a WAV replace earlier ones.
-        location = len(self._logs) - 1 << _OFFSET_BITS | offset
+        location = log << _OFFSET_BITS | offset
         self._by_name.put(bytes.fromhex(name), _LOCATION.pack(location, _NO_SAMPLES if samples is None else samples))
 
 

@@ -1,29 +1,34 @@
 """Scans the manifest before anything is decoded: what names it, and what is already known of each line.
 
-A scan keeps a few numbers per line. Later stages read the lines again. A line that the last run had too is recognized
-by its bytes and not parsed.
+A scan keeps a few numbers per line. Later stages read the lines again. Lines that the last run had too are recognized
+by their bytes and not parsed: piece by piece, and within a piece that has changed line by line.
 """
 
 import enum
 import os
 from array import array
 from binascii import unhexlify
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parse_json
-from voxline.data.line_cache import CacheEntry, LineCache
+from voxline.data.line_cache import LineCache, iter_pieces
 from voxline.data.manifest import Utterance, localize_audio, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
-from voxline.store.size_limits import iter_bounded_lines
+from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, Fingerprint, hash_digest, hash_file
 
+KEPT_REVISION = 1
+"""Raise it when `KeptPiece` changes."""
 LOOKUP_BATCH = 500
-"""Recordings of a bucket that are downloaded together."""
+"""Recordings that are looked up, and downloaded, together."""
+_PLACE_BITS = 8
+_LAST_PLACE = (1 << _PLACE_BITS) - 1
+_PLACE_BYTES = 8
+"""A place in the line cache is the byte of an entry, and the number of a line in its piece in these low bits."""
 
 
 class LineStatus(enum.IntEnum):
@@ -39,18 +44,54 @@ class LineStatus(enum.IntEnum):
     """Its recording has to be decoded, and does not exist."""
 
 
-class CachedLine:
-    """The fields of convert's line cache, in their order.
+class KeptPiece(msgspec.Struct, array_like=True):
+    """An entry of convert's line cache: the outcome of the lines of a piece. Digests are one after the other, in hex.
 
     Attributes:
-      IDENTITY: digest of the utterance in the line.
-      CONVERTED: digest of the converted utterance; empty for a reject.
-      WAV: its name; empty where the output does not depend on a WAV.
-      SAMPLES: of the WAV.
-      REASON: of a reject.
+      lines: digests of the lines.
+      identities: digests of the utterances in them.
+      converted: digests of the converted utterances; zeros for a reject.
+      wavs: names; empty where the output does not depend on a WAV.
+      samples: of the WAVs.
+      reasons: of the rejects; empty for the others.
+      outputs: what was written: a line of the manifest, or of the rejects.
+      complete: whether these are all lines of the piece. The output of some, as of a missing file, is not reusable.
     """
 
-    IDENTITY, CONVERTED, WAV, SAMPLES, REASON = range(5)
+    lines: str
+    identities: str
+    converted: str
+    wavs: list[str]
+    samples: list[int]
+    reasons: list[str]
+    outputs: list[msgspec.Raw]
+    complete: bool
+
+    def __len__(self) -> int:
+        return len(self.wavs)
+
+    def digest(self, digests: str, number: int) -> bytes:
+        """One of its digests."""
+        return bytes.fromhex(digests[number * HASH_CHARACTERS : (number + 1) * HASH_CHARACTERS])
+
+
+decode_piece: Callable[[bytes], KeptPiece] = msgspec.json.Decoder(KeptPiece).decode
+
+
+class ScannedPiece(NamedTuple):
+    """A piece of the manifest, see `iter_pieces`.
+
+    Attributes:
+      digest: of its bytes.
+      first: number of its first line.
+      lines: how many it has.
+      entry: byte of the line cache at which its entry begins, where the outputs of all its lines are reused; else -1.
+    """
+
+    digest: bytes
+    first: int
+    lines: int
+    entry: int
 
 
 class LastRun(msgspec.Struct, kw_only=True, frozen=True):
@@ -71,6 +112,9 @@ class LastRun(msgspec.Struct, kw_only=True, frozen=True):
     output: str = ""
 
 
+_NO_PIECE = KeptPiece("", "", "", [], [], [], [], complete=False)
+
+
 class ManifestScan:
     """The status of each line of a manifest.
 
@@ -80,8 +124,11 @@ class ManifestScan:
       fingerprint: names its utterances by their content.
       statuses: a LineStatus per line.
       pool, cache: the WAVs and the lines of earlier runs.
-      locations: per line, where its output is in the line cache (CACHED) or its log line in the decode logs (DECODED).
+      pieces: that the lines make up.
+      locations: per line, its log line in the decode logs (DECODED), or its place in the line cache (CACHED; of pieces
+        without an entry alone).
       digests: of the utterances, one after the other.
+      uncached: byte offsets of the lines that are not CACHED.
       to_decode: byte offsets of the NEW lines.
       missing: ids of the MISSING lines, by line number.
       unchanged: whether this is the manifest of the last run, and all of its output can be reused.
@@ -105,10 +152,13 @@ class ManifestScan:
         self.content = hash_file(self.file)
 
         # By the number of a line; 8 bytes of location, 1 of status and a digest of 16 make a million lines some 25 MB.
+        self.pieces: list[ScannedPiece] = []
         self.statuses = bytearray()
         self.locations = array("Q")
         self.digests = bytearray()
+        self.uncached = array("Q")
         self.to_decode = array("Q")
+        self._last_read = (-1, _NO_PIECE)
         self.missing: dict[int, str] = {}
         self._hashes: dict[int, str] = {}
 
@@ -121,19 +171,8 @@ class ManifestScan:
 
         self._scan()
         fingerprint = Fingerprint()
-        for at in range(0, len(self.digests), DIGEST_BYTES):
-            fingerprint.add(bytes(self.digests[at : at + DIGEST_BYTES]))
+        fingerprint.add_all(self.digests)
         self.fingerprint = fingerprint.name()
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(byte offset, line) of each line that is not blank."""
-        # A line without an end, such as that of a binary file, is refused before it fills the memory.
-        with self._opened() as lines:
-            offset = 0
-            for _, line in iter_bounded_lines(lines, self.file):
-                if not line.isspace():
-                    yield offset, line
-                offset += len(line)
 
     def utterance(self, offset: int, line: bytes) -> Utterance:
         """The utterance in a line, with the hash of its recording if that exists."""
@@ -145,10 +184,15 @@ class ManifestScan:
 
     def utterances_at(self, offsets: "array[int]") -> Iterator[Utterance]:
         """The utterances in the lines at some byte offsets."""
+        for offset, line in zip(offsets, self.lines_at(offsets), strict=True):
+            yield self.utterance(offset, line)
+
+    def lines_at(self, offsets: "array[int]") -> Iterator[bytes]:
+        """The lines at some byte offsets."""
         with self._opened() as lines:
             for offset in offsets:
                 lines.seek(offset)
-                yield self.utterance(offset, lines.readline())
+                yield lines.readline()
 
     def digest(self, number: int) -> bytes:
         """The digest of the utterance in a line."""
@@ -164,85 +208,168 @@ class ManifestScan:
         Raises:
           WorkError: it has.
         """
-        if hash_file(self.file) != self.content:
+        try:
+            content = hash_file(self.file)
+        except FileNotFoundError:
+            raise self._removed() from None
+        if content != self.content:
             raise WorkError(f"{self.file}: changed while it was read; run this again when it is written")
 
     def _opened(self) -> IO[bytes]:
         try:
             return open(self.file, "rb")
         except FileNotFoundError:
-            raise WorkError(
-                f"{self.file}: removed while it was being read, probably by a purge; run ingest again, then this"
-            ) from None
+            raise self._removed() from None
+
+    def _removed(self) -> WorkError:
+        return WorkError(
+            f"{self.file}: removed while it was being read, probably by a purge; run ingest again, then this"
+        )
+
+    def kept(self, number: int) -> tuple[KeptPiece, int]:
+        """What was kept of a CACHED line of a piece without an entry: a piece of the last run, and its place there."""
+        location = self.locations[number]
+        return self._kept_piece(location >> _PLACE_BITS), location & _LAST_PLACE
+
+    def _kept_piece(self, entry: int) -> KeptPiece:
+        # Lines mostly follow each other as they did.
+        if self._last_read[0] != entry:
+            self._last_read = (entry, decode_piece(self.cache.read(entry).output))
+        return self._last_read[1]
 
     def _reuse_all(self, lines: int) -> bool:
         """Takes every entry of the cache; returns False if one cannot be reused, or one of the lines has none."""
-        # A line whose output was not reusable, such as that of a missing file, is not in the cache.
-        if lines != self.cache.count:
-            return False
         for entry in self.cache:
-            if not self._can_reuse(entry):
-                self._clear()
-                return False
-            self._add_cached(entry)
-        return True
-
-    def _clear(self) -> None:
+            piece = decode_piece(entry.output)
+            if not self._can_reuse(piece):
+                break
+            self._add_kept(unhexlify(entry.raw[:HASH_CHARACTERS]), entry.offset, piece)
+        else:
+            # A line whose output was not reusable, such as that of a missing file, is not in the cache.
+            if len(self.statuses) == lines:
+                return True
+        self.pieces = []
         self.statuses = bytearray()
         self.locations = array("Q")
         self.digests = bytearray()
+        return False
 
-    def _can_reuse(self, entry: CacheEntry) -> bool:
-        """Returns whether the WAV is whole, if the entry has one."""
-        wav = entry.fields[CachedLine.WAV]
-        return not wav or self.pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
+    def _can_reuse(self, piece: KeptPiece) -> bool:
+        """Returns whether all lines of a piece are there, and all of their WAVs whole."""
+        return piece.complete and self.pool.are_whole(piece.wavs, piece.samples)
+
+    def _add_kept(self, digest: bytes, entry: int, piece: KeptPiece) -> None:
+        self.pieces.append(ScannedPiece(digest, len(self.statuses), len(piece), entry))
+        self.statuses += bytes([LineStatus.CACHED]) * len(piece)
+        self.locations.extend([0] * len(piece))
+        self.digests += unhexlify(piece.identities)
 
     def _scan(self) -> None:
-        # (number of the line, byte offset, utterance) of recordings that no log knows, in batches for downloads.
-        new: list[tuple[int, int, Utterance]] = []
-        for offset, line in self.lines():
-            entry = self.cache.find(hash_digest(line))
-            if entry and self._can_reuse(entry):
-                self._add_cached(entry)
-                continue
-
-            utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
-            if utterance.audio_hash:
-                location = self.pool.find_decoded(self.pool.name(utterance))
-                self._add(LineStatus.NEW if location is None else LineStatus.DECODED, location, utterance.digest())
-                if location is not None:
+        # First whole pieces; of the others their numbers, and the byte offsets of their lines.
+        reused: set[int] = set()
+        changed: list[tuple[int, array[int]]] = []
+        with self._opened() as lines:
+            offset = 0
+            for digest, piece in iter_pieces(lines, self.file):
+                entry = self.cache.find(digest)
+                kept = decode_piece(entry.output) if entry else None
+                if entry and kept and self._can_reuse(kept):
+                    self._add_kept(digest, entry.offset, kept)
+                    reused.add(entry.offset)
+                    offset += sum(map(len, piece))
                     continue
-            else:
-                self._add(LineStatus.NEW, None, bytes(DIGEST_BYTES))
 
-            new.append((len(self.statuses) - 1, offset, utterance))
+                offsets = array("Q")
+                for line in piece:
+                    if not line.isspace():
+                        offsets.append(offset)
+                    offset += len(line)
+                changed.append((len(self.pieces), offsets))
+                self.pieces.append(ScannedPiece(digest, len(self.statuses), len(offsets), -1))
+                self.statuses += bytes([LineStatus.NEW]) * len(offsets)
+                self.locations.extend([0] * len(offsets))
+                self.digests += bytes(len(offsets) * DIGEST_BYTES)
+        try:
+            self._scan_lines(changed, reused)
+        except WorkError:
+            self.check()  # if it changed, that is why
+            raise
 
-            if len(new) == LOOKUP_BATCH:
-                self._look_up(new)
-                new = []
+    def _scan_lines(self, changed: "list[tuple[int, array[int]]]", reused: set[int]) -> None:
+        """Scans the lines of pieces that have changed.
+
+        Args:
+          changed: (number of the piece, byte offsets of its lines).
+          reused: entries of the cache whose lines are in other pieces.
+        """
+        places = self._index_lines(reused) if changed else DigestMap(0)
+
+        # (number of the line, byte offset, utterance) of recordings that are not cached, in batches for downloads.
+        new: list[tuple[int, int, Utterance]] = []
+        for piece, offsets in changed:
+            for number, (offset, line) in enumerate(
+                zip(offsets, self.lines_at(offsets), strict=True), start=self.pieces[piece].first
+            ):
+                if (place := places.find(hash_digest(line))) and self._take_kept(number, int.from_bytes(place)):
+                    continue
+
+                self.uncached.append(offset)
+                utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
+                if utterance.audio_hash:
+                    self._set_digest(number, utterance)
+                new.append((number, offset, utterance))
+                if len(new) == LOOKUP_BATCH:
+                    self._look_up(new)
+                    new = []
         self._look_up(new)
 
-    def _add(self, status: LineStatus, location: int | None, digest: bytes) -> None:
-        self.statuses.append(status)
-        self.locations.append(location or 0)
-        self.digests += digest
+    def _index_lines(self, without: set[int]) -> DigestMap:
+        """The places of all lines in the cache, without those of some entries, by the digests of the lines."""
+        places = DigestMap(_PLACE_BYTES)
+        for entry in self.cache:
+            if entry.offset in without:
+                continue
+            digests = unhexlify(decode_piece(entry.output).lines)
+            for number, at in enumerate(range(0, len(digests), DIGEST_BYTES)):
+                place = entry.offset << _PLACE_BITS | number
+                places.put(digests[at : at + DIGEST_BYTES], place.to_bytes(_PLACE_BYTES))
+        return places
 
-    def _add_cached(self, entry: CacheEntry) -> None:
-        self._add(LineStatus.CACHED, entry.offset, unhexlify(entry.fields[CachedLine.IDENTITY]))
+    def _take_kept(self, number: int, location: int) -> bool:
+        """Takes a line from the cache; returns False if its WAV is not whole."""
+        piece = self._kept_piece(location >> _PLACE_BITS)
+        place = location & _LAST_PLACE
+        if not self.pool.are_whole([piece.wavs[place]], [piece.samples[place]]):
+            return False
+        self.statuses[number] = LineStatus.CACHED
+        self.locations[number] = location
+        self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = piece.digest(piece.identities, place)
+        return True
 
-    def _look_up(self, new: list[tuple[int, int, Utterance]]) -> None:
-        """Looks for the recordings of NEW lines: (number of the line, byte offset, utterance)."""
+    def _set_digest(self, number: int, utterance: Utterance) -> None:
+        self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = utterance.digest()
+
+    def _look_up(self, lines: list[tuple[int, int, Utterance]]) -> None:
+        """Looks for the recordings of lines: (number of the line, byte offset, utterance)."""
         # Without a hash in the line, the recording itself has to be read before it can have a name in the pool.
-        if unnamed := [item for item in new if not item[2].audio_hash]:
-            localize_audio(utterance for _, _, utterance in unnamed)
-            for number, offset, utterance in unnamed:
-                self._hashes[offset] = _hash_recording(utterance)
-                named = self._with_hash(offset, utterance)
-                self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = named.digest()
-                if (location := self.pool.find_decoded(self.pool.name(named))) is not None:
-                    self.statuses[number] = LineStatus.DECODED
-                    self.locations[number] = location
-            new = [item for item in new if self.statuses[item[0]] == LineStatus.NEW]
+        unnamed = [item for item in lines if not item[2].audio_hash]
+        localize_audio(utterance for _, _, utterance in unnamed)
+        for number, offset, utterance in unnamed:
+            self._hashes[offset] = _hash_recording(utterance)
+            self._set_digest(number, self._with_hash(offset, utterance))
+
+        # What earlier runs logged of them.
+        names = [self.pool.name(self._with_hash(offset, utterance)) for _, offset, utterance in lines]
+        if names:
+            self.pool.logs.look_up(names)
+        new = []
+        for item, name in zip(lines, names, strict=True):
+            location = self.pool.find_decoded(name)
+            if location is None:
+                new.append(item)
+            else:
+                self.statuses[item[0]] = LineStatus.DECODED
+                self.locations[item[0]] = location
 
         # Those that are not on this disk may be in a bucket.
         absent = [item for item in new if not _exists(item[2])]

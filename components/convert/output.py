@@ -13,12 +13,12 @@ import msgspec
 
 from voxline.audio.containers import RAW_FORMAT_KEY
 from voxline.components.convert.jobs import RejectedRecording
-from voxline.components.convert.manifest_scan import CachedLine, LastRun, LineStatus, ManifestScan
+from voxline.components.convert.manifest_scan import KeptPiece, LastRun, LineStatus, ManifestScan, decode_piece
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import write_fingerprint
 from voxline.data.json_codec import encode_json
-from voxline.data.line_cache import CacheEntry, LineCache, LineCacheWriter, write_line_cache
+from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.data.manifest import (
     MANIFEST_FILE,
     NEGATIVE,
@@ -32,7 +32,7 @@ from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
-from voxline.store.hashing import Fingerprint, hash_digest, hash_file
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
 from voxline.store.step_cache import StepOutput
 from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText
 from voxline.text.frontend import FrontendOutput, apply_frontend
@@ -144,16 +144,26 @@ def write_output(
     # Renamed last: a line cache that describes a manifest which was not written would be worse than none.
     with write_line_cache(cache.file) as cached:
         with atomic_write(manifest) as converted, atomic_write(rejects) as rejected:
-            output = _OutputWriter(converted, rejected, cached)
-            for number, (offset, line) in enumerate(scan.lines()):
-                if scan.statuses[number] == LineStatus.CACHED:
-                    output.copy(cache.read(scan.locations[number]))
+            output = _OutputWriter(converted, rejected)
+            others = zip(scan.uncached, scan.lines_at(scan.uncached), strict=True)
+            for piece in scan.pieces:
+                if piece.entry >= 0:
+                    entry = cache.read(piece.entry)
+                    output.write_piece(decode_piece(entry.output))
+                    cached.copy(entry.raw)
                     continue
 
-                line_output = builder.build(number, scan.utterance(offset, line))
-                output.write(line_output)
-                if line_output.reusable and scan.states_audio_hash(offset):
-                    output.remember(line, scan.digest(number), line_output)
+                kept = _PieceBuilder()
+                for number in range(piece.first, piece.first + piece.lines):
+                    if scan.statuses[number] == LineStatus.CACHED:
+                        line_output, line_digest = _kept_output(*scan.kept(number))
+                    else:
+                        offset, line = next(others)
+                        line_output = builder.build(number, scan.utterance(offset, line))
+                        line_digest = hash_digest(line) if scan.states_audio_hash(offset) else b""
+                    output.write(line_output)
+                    kept.add(line_output, line_digest, scan.digest(number))
+                cached.add(piece.digest, output=kept.encode())
             scan.check()
 
         total = len(scan.statuses)
@@ -185,7 +195,7 @@ def wrote_last(cache: LineCache, folder: Path) -> bool:
 
 
 class _OutputWriter:
-    """Writes the three files line by line.
+    """Writes the manifest and the rejects.
 
     Attributes:
       converted: lines of the manifest so far.
@@ -194,45 +204,78 @@ class _OutputWriter:
       reasons: of the rejects.
     """
 
-    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], cached: LineCacheWriter) -> None:
+    def __init__(self, manifest: IO[bytes], rejects: IO[bytes]) -> None:
         self._manifest = manifest
         self._rejects = rejects
-        self._cached = cached
         self.converted = 0
         self.negatives = 0
         self.fingerprint = Fingerprint()
         self.reasons: Counter[str] = Counter()
 
-    def copy(self, entry: CacheEntry) -> None:
-        """Writes the output of a line that is in the cache."""
-        self._write(
-            entry.output,
-            entry.fields[CachedLine.REASON].decode(),
-            unhexlify(entry.fields[CachedLine.CONVERTED]),
-        )
-        self._cached.copy(entry.raw)
+    def write_piece(self, piece: KeptPiece) -> None:
+        """Writes the outputs of a piece."""
+        if any(piece.reasons):
+            for place in range(len(piece)):
+                self.write(_kept_output(piece, place)[0])
+            return
+        lines = b"\n".join([*piece.outputs, b""])
+        self._manifest.write(lines)
+        self.converted += len(piece)
+        self.fingerprint.add_all(unhexlify(piece.converted))
+        if _NEGATIVE_MARK in lines:
+            self.negatives += sum(_NEGATIVE_MARK in line for line in lines.split(b"\n"))
 
     def write(self, output: OutputLine) -> None:
-        self._write(output.line, output.reason, output.converted)
-
-    def _write(self, line: bytes, reason: str, converted: bytes) -> None:
-        if reason:
-            self._rejects.write(line)
-            self.reasons[reason] += 1
+        """Writes the output of a line."""
+        if output.reason:
+            self._rejects.write(output.line)
+            self.reasons[output.reason] += 1
         else:
-            self._manifest.write(line)
+            self._manifest.write(output.line)
             self.converted += 1
-            self.negatives += _NEGATIVE_MARK in line
-            self.fingerprint.add(converted)
+            self.negatives += _NEGATIVE_MARK in output.line
+            self.fingerprint.add(output.converted)
 
-    def remember(self, line: bytes, digest: bytes, output: OutputLine) -> None:
-        """Caches the output of a line.
 
-        Args:
-          digest: of the utterance in the line.
+def _kept_output(piece: KeptPiece, place: int) -> tuple[OutputLine, bytes]:
+    """The output of a line that was kept, and the digest of the line."""
+    reason = piece.reasons[place]
+    output = OutputLine(
+        bytes(piece.outputs[place]) + b"\n",
+        reason,
+        converted=b"" if reason else piece.digest(piece.converted, place),
+        wav=piece.wavs[place],
+        samples=piece.samples[place],
+    )
+    return output, piece.digest(piece.lines, place)
+
+
+class _PieceBuilder:
+    """Makes the entry of a piece for the line cache."""
+
+    def __init__(self) -> None:
+        self._piece = KeptPiece("", "", "", [], [], [], [], complete=True)
+
+    def add(self, output: OutputLine, line: bytes, identity: bytes) -> None:
         """
-        fields = digest.hex(), output.converted.hex(), output.wav, str(output.samples), output.reason
-        self._cached.add(hash_digest(line), *fields, output=output.line)
+        Args:
+          line: digest of the manifest's line; empty: it may mean another recording later.
+          identity: digest of the utterance in it.
+        """
+        piece = self._piece
+        if not (output.reusable and line):
+            piece.complete = False
+            return
+        piece.lines += line.hex()
+        piece.identities += identity.hex()
+        piece.converted += (output.converted or bytes(DIGEST_BYTES)).hex()
+        piece.wavs.append(output.wav)
+        piece.samples.append(output.samples)
+        piece.reasons.append(output.reason)
+        piece.outputs.append(msgspec.Raw(output.line.rstrip(b"\n")))
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self._piece) + b"\n"
 
 
 def _check_negatives(negatives: int, total: int, settings: ConvertSettings, work: StepOutput) -> None:

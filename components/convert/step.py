@@ -25,7 +25,7 @@ from voxline.components.convert.jobs import (
     convert_in_processes,
     raw_format_of,
 )
-from voxline.components.convert.manifest_scan import ManifestScan
+from voxline.components.convert.manifest_scan import KEPT_REVISION, ManifestScan
 from voxline.components.convert.output import (
     OutputBuilder,
     check_length,
@@ -80,7 +80,8 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
 def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> Iterator[ManifestScan]:
     """Scans a manifest with the pool and the line cache of a store, which are open until the block ends."""
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
-    made_from = {"settings": settings.key_values(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
+    revisions = [REVISION, WAV_REVISION, KEPT_REVISION]
+    made_from = {"settings": settings.key_values(), "frontend": frontend, "revisions": revisions}
 
     # The line cache is one of the same settings and revisions: its lines are outputs of exactly this work.
     with (

@@ -12,6 +12,7 @@ and the recordings that only the other had logged are decoded once more.
 import dataclasses
 import functools
 import os
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,7 @@ class WavPool:
         self._store = open_store(store) / "wavs"
         self.folder = self._store.local_path()
         self._root = str(self.folder)
+        self._descriptor: int | None = None  # of the folder, once a WAV was looked for
 
         # Rate and shaping are in the name of a WAV; the others only decide which lines of the logs count.
         self._sample_rate = sample_rate
@@ -68,6 +70,9 @@ class WavPool:
         for name in ("logs", "_plain_logs"):
             if name in vars(self):  # they are read only if a line is new
                 getattr(self, name).close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
@@ -168,10 +173,17 @@ class WavPool:
         expected = HEADER_BYTES + 2 * samples
         if self._store.is_remote:
             return self._bucket_sizes.get(f"{name[:2]}/{name}.wav") == expected
+        # Relative to the folder: of a long path, the system would look up each part for each of millions of WAVs.
         try:
-            return os.stat(self.path_text(name)).st_size == expected  # noqa: PTH116 - no Path: see `path_text`
+            if self._descriptor is None:
+                self._descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+            return os.stat(f"{name[:2]}/{name}.wav", dir_fd=self._descriptor).st_size == expected
         except FileNotFoundError:
             return False
+
+    def are_whole(self, names: Iterable[str], samples: Iterable[int]) -> bool:
+        """Returns whether all of some WAVs are; no WAV is needed where the name is empty."""
+        return all(not name or self.is_whole(name, count) for name, count in zip(names, samples, strict=True))
 
     @functools.cached_property
     def _bucket_sizes(self) -> dict[str, int]:

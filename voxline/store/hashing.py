@@ -84,6 +84,12 @@ class Fingerprint:
     def add(self, digest: bytes) -> None:
         self._by_first[digest[0]] += digest
 
+    def add_all(self, digests: bytes | bytearray) -> None:
+        """Adds digests that follow each other."""
+        by_first = self._by_first
+        for at in range(0, len(digests), DIGEST_BYTES):
+            by_first[digests[at]] += digests[at : at + DIGEST_BYTES]
+
     def name(self) -> str:
         """The hash of the sorted list of the digests in hexadecimal, as JSON."""
         whole = hashlib.blake2b(digest_size=DIGEST_BYTES)
