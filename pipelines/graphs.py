@@ -11,9 +11,9 @@ run has that step. `kfp_graph.py` builds the KFP pipelines.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 from voxline.errors import SettingsError
-from voxline.families.family import family_names, find_family
 from voxline.pipelines.steps import STEPS
 
 Graph = dict[str, dict[str, str]]
@@ -39,9 +39,16 @@ DEFAULT_PIPELINE = "asr"
 
 def pipeline_names() -> list[str]:
     """Every pipeline: one for each family that can be evaluated and pushed, and those that train nothing."""
+    from voxline.families.family import family_names, find_family  # not at the top: a refresh needs no family
+
     # A family whose models are not evaluated and pushed by themselves has no pipeline.
     trained = [name for name in family_names() if find_family(name).has_pipeline]
     return [*trained, *DESCRIPTIONS]
+
+
+def is_pipeline(name: Any) -> bool:
+    """Returns whether a pipeline has this name. Families are imported only where it may be that of one."""
+    return name in list(DESCRIPTIONS) or name in pipeline_names()  # a config may hold a list in place of a name
 
 
 def check_pipeline(name: str) -> None:
@@ -50,8 +57,8 @@ def check_pipeline(name: str) -> None:
     Raises:
       SettingsError: the message lists the pipelines.
     """
-    if name not in (names := pipeline_names()):
-        raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(names)}")
+    if not is_pipeline(name):
+        raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(pipeline_names())}")
 
 
 def steps_of(pipeline: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Any
 from voxline.data.dataset import Dataset
 from voxline.data.json_codec import parse_json
 from voxline.data.rows import ROWS_FILE
-from voxline.report.texts import word_edits
 from voxline.text.alphabet import is_ideograph, split_words
 
 Line = dict[str, Any]
@@ -208,6 +207,7 @@ def count_word_changes(utterances: list[ChangedUtterance]) -> Counter[tuple[str,
 
 def _word_edits(before: str, after: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """The operations that turn one text into the other, each with the words on both sides."""
+    from voxline.report.texts import word_edits  # not at the top: publish counts changes, and draws nothing
 
     # Edits of single words are joined into runs, so that a changed phrase is one change.
     edits = word_edits(split_words(before), split_words(after))

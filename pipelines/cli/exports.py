@@ -15,7 +15,7 @@ from voxline.inference.synthesizer import MAKES_SAMPLES
 from voxline.pipelines.cli.public_models import judge_model
 from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
+from voxline.pipelines.config.training_config import TrainingRunConfig
 from voxline.pipelines.console import verdict_lines
 from voxline.registry.models import find_model
 from voxline.registry.registry import Registry

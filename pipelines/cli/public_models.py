@@ -17,7 +17,7 @@ from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
 from voxline.families.tts.vits.piper import publishers_card
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
-from voxline.pipelines.config.pipeline_configs import TrainingRunConfig
+from voxline.pipelines.config.training_config import TrainingRunConfig
 from voxline.pipelines.console import verdict_lines
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, format_utc

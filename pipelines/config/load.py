@@ -22,7 +22,7 @@ from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
 from voxline.pipelines.config.pipeline_configs import config_class_of
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graphs import DEFAULT_PIPELINE, pipeline_names
+from voxline.pipelines.graphs import DEFAULT_PIPELINE, is_pipeline, pipeline_names
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.size_limits import SizeLimitError, read_bounded
 from voxline.store.uris import is_remote
@@ -207,8 +207,9 @@ def _config_class(layers: ConfigLayers, expected: str | None) -> type[RunConfig]
     """The class for the config's key `pipeline`."""
     name = layers.document.get("pipeline", DEFAULT_PIPELINE)
     source = layers.source("pipeline")
-    if name not in (names := pipeline_names()):
-        raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, names))}")
+    if not is_pipeline(name):
+        names = ", ".join(map(repr, pipeline_names()))
+        raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {names}")
     # `voxline run refresh` takes a config that a training follows, too.
     starts_training = expected == REFRESH and get_key(layers.document, "publish.then") == name
     if expected is not None and name != expected and not starts_training:

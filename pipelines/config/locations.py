@@ -3,7 +3,6 @@
 from voxline.components.ingest.settings import HTTP_SCHEMES
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.steps import STEPS
-from voxline.registry.parents import is_model_name
 
 SHARED_KEYS = ("store", "registry", "datasets")
 """Locations that are no step's own."""
@@ -32,7 +31,15 @@ def path_keys(document: Values) -> list[str]:
         keys += [f"{section}.{name}{below_name}" for name in named] if star else [key]
 
     # `asr@production` is a name in the registry, and must not become a path.
-    return [key for key in keys if key not in MODEL_KEYS or not is_model_name(str(get_key(document, key) or ""))]
+    return [key for key in keys if key not in MODEL_KEYS or not _names_model(str(get_key(document, key) or ""))]
+
+
+def _names_model(value: str) -> bool:
+    if not value:
+        return False
+    from voxline.registry.parents import is_model_name  # not at the top: few configs start from a model
+
+    return is_model_name(value)
 
 
 def is_http_corpus(key: str, uri: str) -> bool:

@@ -304,3 +304,22 @@ def test_names_with_dots_stay_names() -> None:
 
     with pytest.raises(SettingsError, match=r"node_selector\..*U\+000A"):
         load_config({"name": "x", "cluster": {"node_selector": {"a\nb": "c"}}})
+
+
+def test_the_config_of_a_refresh_imports_no_family(tmp_path: Path) -> None:
+    """A nightly refresh would pay for the settings of all networks."""
+    file = tmp_path / "refresh.yaml"
+    file.write_text(f"pipeline: refresh\n{SMALLEST}publish: {{dataset: small}}\n", encoding="utf-8")
+    code = (
+        "import sys\n"
+        "from voxline.pipelines.config.load import load_config\n"
+        f"load_config({str(file)!r}, pipeline='refresh')\n"
+        "print(*[name for name in sys.modules if name.startswith(('voxline.families', 'voxline.training'))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_a_pipeline_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"'pipeline' is \['asr'\]; accepted: .*'refresh'"):
+        config(tmp_path, "pipeline: [asr]\n")
