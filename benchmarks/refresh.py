@@ -1,10 +1,10 @@
 """What a refresh costs, as a share of a full one; and how fast a dataset is read after many refreshes.
 
 A generated corpus is ingested, converted, validated, extracted and published; then it is changed and refreshed. The
-steps are forks of one process that has imported what they share, as those of `voxline run` are. Costs are processor
-time of that process, of the steps and of their workers, including all imports, so a busy machine matters little. What
-the command itself takes is not in them: it reads the config, imports kfp and writes the run's report, in some 1.3 CPU-s
-whatever the corpus.
+steps are forks of one process that has loaded the config and imported what they share, as those of `voxline run` are;
+each reads its settings from JSON, as a component does. Costs are processor time of that process, of the steps and of
+their workers, including all imports and the config, so a busy machine matters little. What the command takes besides
+is not in them: it imports kfp and its own modules, and writes the run's report, whatever the corpus.
 
   python -m benchmarks.refresh [UTTERANCES [SHORTEST LONGEST]]
 
@@ -16,21 +16,22 @@ import contextlib
 import importlib
 import json
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import soundfile
 
-from benchmarks.table import Row, print_table
 from voxline.audio.worker_process import fork_workers
+from voxline.garbage import collect_rarely
+
+if TYPE_CHECKING:
+    from benchmarks.table import Row
+
+# What only the process that measures needs is imported where it is used: the refresh has no part in it.
 
 UTTERANCES = 20_000
 LENGTHS = (2.0, 10.0)
@@ -55,8 +56,12 @@ TINY = 60
 """Utterances of a first refresh that writes byte code, which every installation has after its first run."""
 
 
-def refreshes(utterances: int, lengths: tuple[float, float]) -> list[Row]:
+def refreshes(utterances: int, lengths: tuple[float, float]) -> "list[Row]":
     """The cost of refreshes as shares of a full one, and memory against a smaller corpus."""
+    import tempfile
+
+    from benchmarks.table import Row
+
     what = f"refresh of {utterances:,} utterances of {lengths[0]:g} to {lengths[1]:g} s"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -124,6 +129,8 @@ class Corpus:
         self._write()
 
     def _speak(self, number: int) -> None:
+        import soundfile
+
         samples, begin = int(self._random.uniform(*self._lengths) * RATE), int(self._random.integers(RATE * 45))
         level = self._random.uniform(0.1, 0.8)
         recording = self._noise[begin : begin + samples] * level
@@ -139,6 +146,8 @@ class Corpus:
 
 def _refreshed(folder: Path, corpus: Corpus) -> dict[str, Any]:
     """Refreshes in a process of its own."""
+    import subprocess
+
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.refresh", "once", str(folder), str(corpus.folder)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "byte-code")
@@ -153,12 +162,17 @@ def _refreshed(folder: Path, corpus: Corpus) -> dict[str, Any]:
 
 def once(folder: Path, corpus: Path) -> None:
     """Runs one refresh; prints processor time and peak memory of each step."""
-    for module in _SHARED_BY_STEPS:
-        importlib.import_module(module)
     store = folder / "store"
+    datasets = folder / "datasets"
     used: dict[str, Any] = {"steps": {}, "megabytes": {}}
     # The first run starts Beam, as large corpora do, so both corpora that are compared include its memory.
     first = not (store / "extract").exists()
+
+    # As the command does before it forks the process of a graph, and that process before it forks the steps.
+    collect_rarely()
+    section = _load_config(store, corpus, datasets, first)
+    for module in _SHARED_BY_STEPS:
+        importlib.import_module(module)
 
     def step(name: str, call: Callable[[], Any]) -> Path:
         """Runs a step in a fork, without the imports of other steps, as `pipelines/local/graph_process.py` does."""
@@ -185,51 +199,76 @@ def once(folder: Path, corpus: Path) -> None:
         used["megabytes"][name] = round(usage.ru_maxrss / 1024, 1)
         return made
 
-    manifest = step("ingest", lambda: _ingest(store, corpus))
-    wavs = step("convert", lambda: _convert(manifest, store))
-    step("validate", lambda: _validate(wavs, store))
-    dataset = step("extract", lambda: _extract(wavs, store, first))
-    step("publish", lambda: _publish(dataset, store, folder / "datasets"))
+    manifest = step("ingest", lambda: _ingest(store, section["corpus"]))
+    wavs = step("convert", lambda: _convert(manifest, store, section["convert"]))
+    step("validate", lambda: _validate(wavs, store, section["validate"]))
+    dataset = step("extract", lambda: _extract(wavs, store, section["extract"]))
+    step("publish", lambda: _publish(dataset, store, datasets, section["publish"]))
     print(json.dumps(used))
 
 
-def _ingest(store: Path, corpus: Path) -> Any:
-    from voxline.components.ingest.settings import CorpusSettings
+def _load_config(store: Path, corpus: Path, datasets: Path, first: bool) -> dict[str, str]:
+    """Loads the config of the refresh; returns each section as JSON, as a step gets it."""
+    from voxline.pipelines.config.load import load_config
+
+    config = load_config(
+        {
+            "pipeline": "refresh",
+            "name": "corpus",
+            "store": str(store),
+            "datasets": str(datasets),
+            "corpus": {"uri": str(corpus), "format": "manifest"},
+            "extract": {"beam_from_megabytes": 0} if first else {},
+            "publish": {"dataset": "corpus"},
+        },
+        pipeline="refresh",
+    )
+    return {name: json.dumps(values) for name, values in config.plain().items()}
+
+
+def _ingest(store: Path, settings: str) -> Any:
+    from voxline.components.ingest.settings import CorporaSettings
     from voxline.components.ingest.step import run
 
-    return run(store, CorpusSettings.of({"uri": str(corpus), "format": "manifest"}))
+    return run(store, CorporaSettings.of(settings))
 
 
-def _convert(manifest: Path, store: Path) -> Any:
+def _convert(manifest: Path, store: Path, settings: str) -> Any:
     from voxline.components.convert.settings import ConvertSettings
     from voxline.components.convert.step import run
 
-    return run(manifest, store, ConvertSettings())
+    return run(manifest, store, ConvertSettings.of(settings))
 
 
-def _validate(wavs: Path, store: Path) -> Any:
+def _validate(wavs: Path, store: Path, settings: str) -> Any:
     from voxline.components.validate.settings import ValidateSettings
     from voxline.components.validate.step import run
 
-    return run(wavs, store, ValidateSettings())
+    return run(wavs, store, ValidateSettings.of(settings))
 
 
-def _extract(wavs: Path, store: Path, first: bool) -> Any:
+def _extract(wavs: Path, store: Path, settings: str) -> Any:
     from voxline.components.extract.settings import ExtractSettings
     from voxline.components.extract.step import run
 
-    return run(wavs, store, ExtractSettings(beam_from_megabytes=0) if first else ExtractSettings())
+    return run(wavs, store, ExtractSettings.of(settings))
 
 
-def _publish(dataset: Path, store: Path, datasets: Path) -> Any:
+def _publish(dataset: Path, store: Path, datasets: Path, settings: str) -> Any:
     from voxline.components.publish.settings import PublishSettings
     from voxline.components.publish.step import run
 
-    return run(dataset, store, datasets, PublishSettings())
+    return run(dataset, store, datasets, PublishSettings.of(settings))
 
 
-def reading() -> Row:
+def reading() -> "Row":
     """Reads epochs of a dataset after many refreshes and of the same dataset extracted at once, alternately."""
+    import statistics
+    import tempfile
+
+    import soundfile
+
+    from benchmarks.table import Row
     from voxline.components.extract.settings import ExtractSettings
     from voxline.components.extract.step import run as extract
     from voxline.data.dataset import Dataset
@@ -275,6 +314,8 @@ def reading() -> Row:
 
 
 def main() -> None:
+    from benchmarks.table import print_table
+
     utterances = int(sys.argv[1]) if len(sys.argv) > 1 else UTTERANCES
     lengths = (float(sys.argv[2]), float(sys.argv[3])) if len(sys.argv) > 3 else LENGTHS
     print_table([reading(), *refreshes(utterances, lengths)])
