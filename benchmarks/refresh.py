@@ -46,6 +46,7 @@ DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 TARGETS = {
     "nothing changed": 0.02,
     "1% changed": 0.02,
+    "1% changed, spread over the corpus": 0.02,
     "10% changed": 0.15,
     "1% of the transcripts changed": 0.03,
     "all transcripts changed": 0.03,
@@ -73,6 +74,7 @@ def refreshes(utterances: int, lengths: tuple[float, float]) -> "list[Row]":
         edits: dict[str, Callable[[], None]] = {
             "nothing changed": lambda: None,
             "1% changed": lambda: corpus.record_again(utterances // 100),
+            "1% changed, spread over the corpus": lambda: corpus.record_again(utterances // 100, spread=True),
             "10% changed": lambda: corpus.record_again(utterances // 10),
             "1% of the transcripts changed": lambda: corpus.correct(utterances // 100),
             "all transcripts changed": lambda: corpus.correct(utterances),
@@ -119,10 +121,12 @@ class Corpus:
             self._speak(number)
         self._write()
 
-    def record_again(self, count: int) -> None:
+    def record_again(self, count: int, spread: bool = False) -> None:
+        """Records utterances that follow each other, or that have the same number of others between them."""
+        distance = len(self._texts) // count if spread else 1
         for _ in range(count):
             self._speak(self._next % len(self._texts))
-            self._next += 1
+            self._next += distance
 
     def correct(self, count: int) -> None:
         self._texts |= {number: f"{text} zero" for number, text in list(self._texts.items())[:count]}

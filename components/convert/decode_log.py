@@ -188,8 +188,8 @@ class DecodeLogs:
             with self._opened(number) as lines:
                 for line in lines:
                     # A line begins with its WAV's name, as the writer spells it.
-                    wanted = names is None or line[_NAME_AT] in names or not line.startswith(_NAME_HEAD)
-                    if wanted and (values := _parse(line)) and self._holds(values):
+                    is_new = names is None or line[_NAME_AT] in names or not line.startswith(_NAME_HEAD)
+                    if is_new and (values := _parse(line)) and self._holds(values):
                         self._put(values.wav, number, offset, values.samples)
                     offset += len(line)
 

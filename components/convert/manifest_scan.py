@@ -227,7 +227,7 @@ class ManifestScan:
         )
 
     def kept(self, number: int) -> tuple[KeptPiece, int]:
-        """What was kept of a CACHED line of a piece without an entry: a piece of the last run, and its place there."""
+        """Returns the piece of the last run that has a CACHED line of a piece without an entry, and its place there."""
         location = self.locations[number]
         return self._kept_piece(location >> _PLACE_BITS), location & _LAST_PLACE
 
@@ -272,9 +272,9 @@ class ManifestScan:
             offset = 0
             for digest, piece in iter_pieces(lines, self.file):
                 entry = self.cache.find(digest)
-                kept = decode_piece(entry.output) if entry else None
-                if entry and kept and self._can_reuse(kept):
-                    self._add_kept(digest, entry.offset, kept)
+                last_piece = decode_piece(entry.output) if entry else None
+                if entry and last_piece and self._can_reuse(last_piece):
+                    self._add_kept(digest, entry.offset, last_piece)
                     reused.add(entry.offset)
                     offset += sum(map(len, piece))
                     continue

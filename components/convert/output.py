@@ -145,7 +145,7 @@ def write_output(
     with write_line_cache(cache.file) as cached:
         with atomic_write(manifest) as converted, atomic_write(rejects) as rejected:
             output = _OutputWriter(converted, rejected)
-            others = zip(scan.uncached, scan.lines_at(scan.uncached), strict=True)
+            new_lines = zip(scan.uncached, scan.lines_at(scan.uncached), strict=True)
             for piece in scan.pieces:
                 if piece.entry >= 0:
                     entry = cache.read(piece.entry)
@@ -153,17 +153,17 @@ def write_output(
                     cached.copy(entry.raw)
                     continue
 
-                kept = _PieceBuilder()
+                new_piece = _PieceBuilder()
                 for number in range(piece.first, piece.first + piece.lines):
                     if scan.statuses[number] == LineStatus.CACHED:
                         line_output, line_digest = _kept_output(*scan.kept(number))
                     else:
-                        offset, line = next(others)
+                        offset, line = next(new_lines)
                         line_output = builder.build(number, scan.utterance(offset, line))
                         line_digest = hash_digest(line) if scan.states_audio_hash(offset) else b""
                     output.write(line_output)
-                    kept.add(line_output, line_digest, scan.digest(number))
-                cached.add(piece.digest, output=kept.encode())
+                    new_piece.add(line_output, line_digest, scan.digest(number))
+                cached.add(piece.digest, output=new_piece.encode())
             scan.check()
 
         total = len(scan.statuses)

@@ -125,8 +125,8 @@ class ProbeCache:
 
         Where the folder has no cache, or a damaged one, it has these alone afterwards.
         """
-        kept = [record for record in _packed_records(self._file) if record[:STATE_BYTES] not in removed]
-        self._write(sorted([*kept, *self._packed(records)]))
+        unchanged = [record for record in _packed_records(self._file) if record[:STATE_BYTES] not in removed]
+        self._write(sorted([*unchanged, *self._packed(records)]))
 
     def _packed(self, records: Iterable[ProbeRecord]) -> Iterator[bytes]:
         # A file that changed while it was listed may change again with the same times, so that its probe is not kept.

@@ -100,7 +100,7 @@ class EntryCache:
 
     @functools.cached_property
     def _last_lines(self) -> LineCache:
-        """What the last run kept, opened once: states and lines are those of one run, whatever another writes now."""
+        """The cache of the last run, opened once: its states and lines are of one run, whatever another writes now."""
         return self._open.enter_context(LineCache(self._lines_file))
 
     @functools.cached_property
@@ -153,16 +153,20 @@ class EntryCache:
         """The lines of the last run; None where the tables are others, or too many recordings have changed."""
         tables = self._listing.tables
         changed = self._listing.changed
-        if not tables or changed is None or self._last_lines.about.get("made_of") != tables:
+        if not tables or changed is None:
+            return None
+        # A damaged cache is about nothing.
+        facts = self._last_lines.about
+        if facts.get("made_of") != tables:
             return None
         return KeptLines(self._last_lines, changed)
 
     @contextlib.contextmanager
-    def lines_writer(self, about: dict[str, Any]) -> Iterator["LinesWriter"]:
+    def lines_writer(self, facts: dict[str, Any]) -> Iterator["LinesWriter"]:
         """Writes the lines for the next run.
 
         Args:
-          about: what the next run has to know besides, for `KeptLines.about`.
+          facts: what the next run has to know besides, for `KeptLines.facts`.
         """
         if not (self._usable and self._listing.tables):
             yield LinesWriter(None)
@@ -179,7 +183,7 @@ class EntryCache:
             writer = LinesWriter(cache)
             yield writer
             writer.close()
-            cache.about = {"made_of": self._listing.tables, **about}
+            cache.about = {"made_of": self._listing.tables, **facts}
 
 
 class KeptLine(NamedTuple):
@@ -214,7 +218,7 @@ class KeptLines:
     """The lines and the rejected recordings of the last run.
 
     Attributes:
-      about: what `EntryCache.lines_writer` was given.
+      facts: what `EntryCache.lines_writer` was given.
       changed: the path of each recording that has another state now, with the state that it had.
       splits: by the id of each entry of these, its split.
       refused: (path, split, reject) of recordings that were rejected and have not changed.
@@ -222,16 +226,16 @@ class KeptLines:
 
     def __init__(self, cache: LineCache, changed: dict[str, bytes]) -> None:
         self._cache = cache
-        self.about = cache.about
+        self.facts = cache.about
         self.changed = dict(changed)
         self.splits: dict[str, str] = {}
         self.refused: list[tuple[str, str, Reject]] = []
 
         for entry in cache:
             if entry.fields == [_LINES]:
-                kept = _decode_lines(entry.output)
-                if not self.changed.keys().isdisjoint(kept.paths):
-                    lines = zip(kept.ids, kept.paths, kept.splits, strict=True)
+                batch = _decode_lines(entry.output)
+                if not self.changed.keys().isdisjoint(batch.paths):
+                    lines = zip(batch.ids, batch.paths, batch.splits, strict=True)
                     self.splits.update((id, split) for id, path, split in lines if path in self.changed)
             elif entry.fields == [_REFUSED]:
                 for path, split, id, reason, detail, again in parse_json(entry.output):
@@ -262,20 +266,22 @@ class KeptLines:
         for entry in self._cache:
             if entry.fields != [_LINES]:
                 continue
-            kept = _decode_lines(entry.output)
-            if self.changed.keys().isdisjoint(kept.paths) and (new is None or new.id > kept.ids[-1]):
-                counts.update(kept.splits)
-                out.write(b"\n".join([*kept.lines, b""]))
+            batch = _decode_lines(entry.output)
+            # No line of the batch has changed, and no new one comes before its last.
+            if self.changed.keys().isdisjoint(batch.paths) and (new is None or new.id > batch.ids[-1]):
+                counts.update(batch.splits)
+                out.write(b"\n".join([*batch.lines, b""]))
                 writer.copy(entry.raw)
                 continue
 
             # By id, as the manifest is.
-            before = map(KeptLine, kept.ids, kept.paths, kept.splits, (bytes(line) + b"\n" for line in kept.lines))
-            batch = [line for line in before if line.path not in self.changed]
-            while new is not None and new.id <= kept.ids[-1]:
-                batch.append(new)
+            encoded = (bytes(line) + b"\n" for line in batch.lines)
+            lines_before = map(KeptLine, batch.ids, batch.paths, batch.splits, encoded)
+            merged = [line for line in lines_before if line.path not in self.changed]
+            while new is not None and new.id <= batch.ids[-1]:
+                merged.append(new)
                 new = next(remaining, None)
-            for line in sorted(batch):
+            for line in sorted(merged):
                 _write_line(line, out, writer, counts)
 
         while new is not None:
@@ -348,7 +354,7 @@ class _NotKeptError(Exception):
 
 @dataclasses.dataclass
 class _Listing:
-    """What the files of a corpus say.
+    """The files of a corpus, compared with those of the last run.
 
     Attributes:
       tables: the hash of the paths of all files, and of sizes and times of those that are no recordings; empty where
@@ -431,7 +437,7 @@ def _write_line(line: KeptLine, out: IO[bytes], writer: LinesWriter, counts: Cou
 
 
 def _values(cache: LineCache, kind: bytes) -> Iterator[Any]:
-    """What the entries of a kind hold."""
+    """Yields the values of the entries of a kind."""
     for entry in cache:
         if entry.fields == [kind]:
             yield parse_json(entry.output)

@@ -251,8 +251,8 @@ class FileIndex:
                 yield [file[:_PATH_END] for file in block], bytes([file[-1] for file in block]), states
             return
         rows = self.database.execute("SELECT path, kind, state FROM files ORDER BY path")
-        while found := rows.fetchmany(BLOCK_FILES):
-            paths, kinds, packed = zip(*found, strict=True)
+        while block_rows := rows.fetchmany(BLOCK_FILES):
+            paths, kinds, packed = zip(*block_rows, strict=True)
             yield list(paths), bytes(kinds), b"".join(packed)
 
     def digest(self, *, times: bool) -> str:

@@ -197,19 +197,19 @@ def _ingest(
     # Both are generators over the staging table: an utterance that turns out to be bad becomes a reject on the way, so
     # the manifest is written first.
     work = _Lines(corpus, table, splits.split_of, settings, name, output, corrected, table.has_offsets)
-    about = {"has_offsets": table.has_offsets, LEFT_OUT: left_out}
-    with cache.lines_writer(about) as kept:
+    facts = {"has_offsets": table.has_offsets, LEFT_OUT: left_out}
+    with cache.lines_writer(facts) as writer:
         with atomic_write(output.folder / MANIFEST_FILE) as manifest:
             counts: Counter[str] = Counter()
-            for line in work.lines(kept):
+            for line in work.lines(writer):
                 manifest.write(line.line)
                 counts[line.split] += 1
-                kept.add(line)
+                writer.add(line)
         work.finish(counts, left_out, beyond_limits)
 
         # What a run says of the corpus as a whole follows from more than its lines.
         if splits.filled or settings.limits != SplitLimits() or not work.are_plain:
-            kept.drop()
+            writer.drop()
 
 
 def _ingest_changed(
@@ -238,18 +238,18 @@ def _ingest_changed(
     table.probe_missing(lambda paths: probe(corpus.root, paths, progress))
     probes.update(set(last.changed.values()), table.probes())
 
-    has_offsets = last.about["has_offsets"]
+    has_offsets = last.facts["has_offsets"]
     work = _Lines(corpus, table, lambda probed: last.splits[probed.id], settings, name, output, corrected, has_offsets)
-    left_out = last.about[LEFT_OUT]
-    with cache.lines_writer({"has_offsets": has_offsets, LEFT_OUT: left_out}) as kept:
+    left_out = last.facts[LEFT_OUT]
+    with cache.lines_writer({"has_offsets": has_offsets, LEFT_OUT: left_out}) as writer:
         for path, split, reject in last.refused:
             table.add_reject(reject)
-            kept.refuse(path, split, reject, again=False)
+            writer.refuse(path, split, reject, again=False)
         with atomic_write(output.folder / MANIFEST_FILE) as manifest:
-            counts = last.merge(work.lines(kept), manifest, kept)
+            counts = last.merge(work.lines(writer), manifest, writer)
         work.finish(counts, left_out, 0)
         if not work.are_plain:
-            kept.drop()
+            writer.drop()
     return True
 
 
@@ -290,15 +290,15 @@ class _Lines:
     def are_plain(self) -> bool:
         return not (self._corrected.corrections or self._shortened.count or self._drafts)
 
-    def lines(self, kept: LinesWriter) -> Iterator[KeptLine]:
+    def lines(self, writer: LinesWriter) -> Iterator[KeptLine]:
         """Yields the lines by id; the others are rejected.
 
         Args:
-          kept: gets the recordings that are rejected.
+          writer: gets the recordings that are rejected.
         """
         encoder = ManifestEncoder(self._output.folder)
         for probed in self._table.utterances():
-            utterance = self._utterance(probed, kept)
+            utterance = self._utterance(probed, writer)
             if utterance is None:
                 continue
             split = utterance.split
@@ -341,13 +341,13 @@ class _Lines:
         self._shortened.report(output)
         print_status(_describe_counts(output, self._name))
 
-    def _utterance(self, probed: ProbedUtterance, kept: LinesWriter) -> Utterance | None:
+    def _utterance(self, probed: ProbedUtterance, writer: LinesWriter) -> Utterance | None:
         """The utterance, or None: it is rejected."""
         root = "" if str(self._corpus.root) == "/" else str(self._corpus.root)
         split = self._split_of(probed)
         utterance = _to_utterance(root, probed, split)
         if isinstance(utterance, Reject):
-            kept.refuse(probed.path, split, utterance, again=bool(probed.fault))
+            writer.refuse(probed.path, split, utterance, again=bool(probed.fault))
         else:
             utterance = self._corrected.apply(utterance)
         if isinstance(utterance, Reject):
