@@ -170,14 +170,26 @@ def export_tts_model(
     voice = Voice()
     signatures = {"synthesize": voice.synthesize, "teacher_forced": voice.teacher_forced}
     tf.saved_model.save(voice, str(folder), signatures=signatures)
-    about = {
+    (folder / "model.json").write_text(json.dumps(_about(alphabet, how)))
+
+
+def export_onnx_voice(folder: Path) -> Path:
+    """The ONNX graph of `add_onnx_graph`, with an empty SavedModel beside it: no TensorFlow is needed."""
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(b"")
+    (folder / "model.json").write_text(json.dumps(_about(ALPHABET, FEATURES)))
+    return add_onnx_graph(folder)
+
+
+def _about(alphabet: str, features: FeatureSettings) -> dict[str, Any]:
+    return {
         "format": 1,
         "name": "tts",
         "family": "tts",
         "kind": "tacotron2",
         "alphabet": alphabet,
         "sample_rate": RATE,
-        "features": how.plain(),
+        "features": features.plain(),
         "frontend": {"kind": "as_is"},
         "max_steps": MAX_STEPS,
         "reduction": FRAMES,
@@ -185,4 +197,3 @@ def export_tts_model(
         "dataset": {"key": "k", "fingerprint": "f", "counts": {"train": 10, "test": 4}, "seconds": {"train": 9.0}},
         "provenance": {"git_revision": "0" * 40, "versions": {}, "trained": {"steps": 3, "best_step": 3}},
     }
-    (folder / "model.json").write_text(json.dumps(about))

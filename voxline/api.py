@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
+from voxline.extras import naming_extras
 
 if TYPE_CHECKING:
     from voxline.data.reader import DatasetReader
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from voxline.pipelines.local.run_record import RunRecord
 
 
+@naming_extras()
 def load_recognizer(location: Path | str) -> "Recognizer":
     """Loads an exported ASR model.
 
@@ -44,6 +46,7 @@ def load_recognizer(location: Path | str) -> "Recognizer":
     return Recognizer(_model_folder(location))
 
 
+@naming_extras()
 def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) -> "Synthesizer":
     """Loads an exported TTS model.
 
@@ -66,6 +69,7 @@ def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) ->
     return Synthesizer(_model_folder(location), vocoder=None if vocoder is None else _model_folder(vocoder))
 
 
+@naming_extras()
 def load_model(location: Path | str) -> Any:
     """Loads an exported model of any family.
 
@@ -89,6 +93,7 @@ def load_model(location: Path | str) -> Any:
     return find_family(read_model_info(folder).family).load_model(folder)
 
 
+@naming_extras()
 def open_dataset(location: Path | str) -> "DatasetReader":
     """Opens a dataset that extract or publish wrote.
 
@@ -133,6 +138,7 @@ class ErrorRate:
         return f"{self.rate:.1%} ({self.confidence:.0%} interval {self.interval.low:.1%} to {self.interval.high:.1%})"
 
 
+@naming_extras()
 def wer(
     references: Sequence[str],
     hypotheses: Sequence[str],
@@ -161,6 +167,7 @@ def wer(
     return _error_rate(count_word_edits, references, hypotheses, speakers, confidence)
 
 
+@naming_extras()
 def cer(
     references: Sequence[str],
     hypotheses: Sequence[str],
@@ -178,6 +185,7 @@ def cer(
     return _error_rate(count_character_edits, references, hypotheses, speakers, confidence)
 
 
+@naming_extras()
 def run(
     pipeline: str,
     config: Path | str | Mapping[str, Any] | Sequence[Path | str],

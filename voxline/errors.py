@@ -53,3 +53,7 @@ class SettingsError(VoxlineError):
     """The command or the config is wrong; no work was started."""
 
     exit_status = 2
+
+
+class MissingPackageError(SettingsError):
+    """A package is not installed; the message names the extra that brings it (`voxline.extras`)."""

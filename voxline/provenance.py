@@ -11,6 +11,9 @@ from pathlib import Path
 REVISION_VARIABLE = "VOXLINE_REVISION"
 """Names the git revision where there is no repository, as in an image."""
 
+_BUILDS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")}
+"""Package → the distributions that bring it."""
+
 
 def git_revision() -> str | None:
     """The commit of the code that runs, with `+changes` if files differ from it; None if it is not known.
@@ -40,14 +43,16 @@ def _describe_repository() -> str | None:
 
 
 def package_versions(packages: Sequence[str]) -> dict[str, str]:
-    """The versions of those packages that are installed."""
+    """The versions of those packages that are installed; of `tensorflow` that of any build of it."""
     versions = {package: _version(package) for package in packages}
     return {package: version for package, version in versions.items() if version is not None}
 
 
 @functools.cache
 def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    for build in _BUILDS.get(package, (package,)):
+        try:
+            return importlib.metadata.version(build)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

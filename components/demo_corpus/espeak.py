@@ -6,12 +6,14 @@ import struct
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from voxline.errors import WorkError
+from voxline.extras import missing_package
 
 _PROCESS = Path(__file__).with_name("espeak_process.py")
 
@@ -55,12 +57,17 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
       The samples of each text in [-1, 1], and their sample rate in Hz.
 
     Raises:
+      MissingPackageError: espeak-ng is not installed.
       WorkError: espeak-ng does not know the voice, cannot be loaded, or is silent for a text.
 
     >>> (yes, no), rate = speak(EspeakVoice("en-us", "f3"), ["yes", "no"])
     >>> rate, yes.dtype, 0.2 < len(yes) / rate < 2, float(abs(no).max()) > 0.05
     (22050, dtype('float32'), True, True)
     """
+    # The process would end in a traceback.
+    if find_spec("espeakng_loader") is None:
+        raise missing_package("espeakng_loader")
+
     # JSON by standard input, since a command line is limited in length.
     job = {
         "voice": voice.name,

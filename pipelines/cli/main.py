@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voxline.errors import SettingsError, VoxlineError
+from voxline.extras import naming_extras
 from voxline.garbage import collect_rarely
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
@@ -85,13 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     # Errors that the user can mend end in a line; any other is a bug, and keeps its traceback.
     try:
-        app(words, prog_name="voxline", obj=arguments is None)
+        with naming_extras():
+            app(words, prog_name="voxline", obj=arguments is None)
     except VoxlineError as error:
         _fail(str(error), error.exit_status)
-    except ModuleNotFoundError as error:
-        if not error.name or error.name.partition(".")[0] == "voxline":
-            raise
-        _fail(f"{error.name} is not installed; this command needs all of Voxline: pip install 'voxline[all]'", 2)
     except BrokenPipeError:  # `voxline models list | head`
         sys.stderr.close()
         sys.exit(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from voxline.errors import NoCredentialsError, VoxlineError
+from voxline.errors import MissingPackageError, NoCredentialsError, VoxlineError
 from voxline.pipelines.cluster.access import HOST, PORT_FORWARD, KfpEndpoint
 from voxline.pipelines.cluster.compiler import RUN_LIMITS_SINCE
 from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
@@ -127,8 +127,8 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
         except NoCredentialsError:
             unknown[scheme] = "there are no credentials for it here; pods have those of their service account"
             yield Diagnostic.not_checked(key, f"{place}: {unknown[scheme]}")
-        except ModuleNotFoundError as error:  # the client's installation has not every storage
-            unknown[scheme] = f"{error.name} is not installed here"
+        except MissingPackageError as error:  # the client's installation has not every storage
+            unknown[scheme] = str(error)
             yield Diagnostic.not_checked(key, f"{place}: {unknown[scheme]}")
         except VoxlineError as error:
             yield Diagnostic.problem(key, str(error))

@@ -229,7 +229,7 @@ def client() -> Any:
         return importlib.import_module("google.cloud.aiplatform")
     except ImportError as error:
         raise SettingsError(
-            f"google-cloud-aiplatform is not installed ({error}); `pip install google-cloud-aiplatform` adds it. "
+            f"google-cloud-aiplatform is not installed ({error}); `pip install 'voxline[vertex]'` adds it. "
             "Without it, `voxline compile --platform vertex` writes the file, which the console takes too"
         ) from None
 

@@ -12,14 +12,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Literal
 
-from voxline.errors import VoxlineError
+from voxline.errors import MissingPackageError, VoxlineError
 from voxline.inference.tensorflow_import import has_accelerator_driver
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.provenance import package_versions
 from voxline.store.bucket_cache import cache_root
 from voxline.store.uris import is_remote
 
@@ -220,21 +220,20 @@ def _check_registry(config: RunConfig, run_dir: Path) -> Iterator[Diagnostic]:
 
 
 def _check_programs() -> Iterator[Diagnostic]:
-    try:
-        import imageio_ffmpeg
+    from voxline.audio.ffmpeg import find_ffmpeg  # numpy, which a cluster's client does not have
 
-        yield Diagnostic.ok("ffmpeg", imageio_ffmpeg.get_ffmpeg_exe())
-    except (ImportError, RuntimeError) as error:
-        fix = "make setup; or install ffmpeg and set IMAGEIO_FFMPEG_EXE"
+    try:
+        yield Diagnostic.ok("ffmpeg", find_ffmpeg())
+    except MissingPackageError as error:
+        fix = "pip install 'voxline[media]'; or install ffmpeg and set IMAGEIO_FFMPEG_EXE"
         yield Diagnostic.problem("ffmpeg", f"m4a, wma, aac and webm cannot be read: {error}", fix)
 
 
 def _check_tensorflow() -> Diagnostic:
     """Checks TensorFlow's version and devices. It is imported, for seconds, only where there may be a device."""
-    try:
-        version = version_of("tensorflow")
-    except PackageNotFoundError:
-        return Diagnostic.problem("tensorflow", "it is not installed", "make setup")
+    version = package_versions(("tensorflow",)).get("tensorflow")
+    if version is None:
+        return Diagnostic.problem("tensorflow", "it is not installed", "pip install 'voxline[train]'")
     if not has_accelerator_driver():
         return Diagnostic.ok("tensorflow", f"{version}: no driver of a GPU or TPU; training runs on the CPU")
     return _check_devices()

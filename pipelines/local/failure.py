@@ -7,6 +7,8 @@ from pathlib import Path
 
 import voxline
 from voxline import errors
+from voxline.errors import MissingPackageError
+from voxline.extras import missing_package
 
 _PACKAGE = Path(voxline.__path__[0])
 _TRACEBACK = "Traceback (most recent call last):"
@@ -66,8 +68,13 @@ def parse_failure(output: Sequence[str]) -> Failure:
     if error is None:
         return Failure(lines[0].strip(), tuple(frames))
 
-    # Our errors are written for the user, who needs no frames; any other is a bug, and is reported with them.
+    # A step in a process of its own found a package absent.
     name = error["type"]
+    absent = re.search(r"No module named '([\w.]+)'", error["message"] or "") if name == "ModuleNotFoundError" else None
+    if absent and absent[1].partition(".")[0] != "voxline":
+        return Failure(str(missing_package(absent[1])), exit_status=MissingPackageError.exit_status)
+
+    # Our errors are written for the user, who needs no frames; any other is a bug, and is reported with them.
     is_voxline_error = name.startswith(errors.__name__ + ".")
     error_class = getattr(errors, name.rpartition(".")[2], None) if is_voxline_error else None
     if error_class is None:

@@ -239,7 +239,7 @@ def test_workers_and_ffmpeg_end_with_a_parent_that_was_killed(tmp_path: Path) ->
         "import sys\n"
         "if 'voxline.audio.decode_pool' in sys.orig_argv:\n"
         "    from voxline.audio import ffmpeg\n"
-        f"    ffmpeg._executable = lambda: {str(tmp_path / 'ffmpeg')!r}\n"
+        f"    ffmpeg.find_ffmpeg = lambda: {str(tmp_path / 'ffmpeg')!r}\n"
     )
     (tmp_path / "ffmpeg").write_text("#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "ffmpeg").chmod(0o755)

@@ -327,24 +327,32 @@ def test_more_than_one_channel_is_refused() -> None:
         compute_features(np.zeros((10, 2), np.float32), FeatureSettings())
 
 
-@pytest.mark.parametrize("found_at_once", [True, False])
-def test_what_is_taken_of_scipy_is_scipys_to_the_last_bit_whichever_way_it_is_reached(
-    found_at_once: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["at once", "in its packages", "nowhere"])
+def test_what_is_taken_of_scipy_is_scipys_to_the_last_bit_and_the_core_does_without(
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import scipy.fft
     import scipy.signal
 
-    loaders = transform._load_rfft, transform._load_convolve, filters._load_sosfilt
+    loaders = transform._load_rfft, transform._load_irfft, transform._load_convolve, filters._load_sosfilt
     for loader in loaders:
         loader.cache_clear()
-    if not found_at_once:
+    if where != "at once":
         monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [])
     frames = np.random.default_rng(3).standard_normal((7, 512)).astype(np.float32)
     one, other = frames[:2].reshape(-1), frames[2, :77]
     sections = [[0.9, -0.4, 0.1, 1, -1.2, 0.5], [1, -2, 1, 1, -1.9, 0.95]]
-    np.testing.assert_array_equal(transform.rfft(frames), scipy.fft.rfft(frames, axis=1))
-    np.testing.assert_array_equal(transform.convolve(one, other), scipy.signal.fftconvolve(one, other))
-    np.testing.assert_array_equal(filters.sosfilt(sections, one), scipy.signal.sosfilt(sections, one))
+    spectrum = scipy.fft.rfft(frames, axis=1)
+    filtered = scipy.signal.sosfilt(sections, one)
+    inverse = scipy.fft.irfft(spectrum, 512, axis=1)
+    if where == "nowhere":
+        monkeypatch.setitem(sys.modules, "scipy", None)
+        np.testing.assert_allclose(transform.rfft(frames), spectrum, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(transform.rfft(frames), spectrum)
+        np.testing.assert_array_equal(transform.convolve(one, other), scipy.signal.fftconvolve(one, other))
+    np.testing.assert_array_equal(transform.irfft(spectrum, 512), inverse)
+    np.testing.assert_array_equal(filters.sosfilt(sections, one), filtered)
     for loader in loaders:
         loader.cache_clear()
 

@@ -1,17 +1,12 @@
 """The client's installation: the commands of a cluster, with the packages of docker/cli/requirements.lock alone."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import tomllib
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from tests.closures import ROOT, absent_modules, closure, project, run_with
 from tests.cluster.kfp_stand_in import StandIn
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 pipeline: asr
 name: nightly
@@ -30,20 +25,10 @@ publish: {dataset: digits}
 
 # Each command is a call of `main`, in one process: the imports of a process take seconds.
 CALLS = """
-import importlib.abc, json, sys
-
-absent = set(json.loads(sys.argv[1]))
-
-class Blocker(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
-
-sys.meta_path.insert(0, Blocker())
+import json, sys
 from voxline.pipelines.cli.main import main
 
-for words in json.loads(sys.argv[2]):
+for words in json.loads(sys.argv[1]):
     try:
         main(words)
         status = 0
@@ -51,36 +36,19 @@ for words in json.loads(sys.argv[2]):
         status = end.code or 0
     print("STATUS", status, *words[:2], flush=True)
 """
+NEEDED = {"msgspec", "prometheus-client", "protobuf", "pydantic", "pyyaml", "requests", "typer"}
+"""What every command needs of the core."""
 
 
-def client_packages() -> set[str]:
+def client_packages() -> frozenset[str]:
     lock = (ROOT / "docker" / "cli" / "requirements.lock").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
-
-
-def absent_modules() -> list[str]:
-    """Top-level modules of this environment that a client's environment does not have; `google` is shared."""
-    held = client_packages() | {"voxline"}
-    return [
-        module
-        for module, packages in packages_distributions().items()
-        if module not in ("google", "_distutils_hack", "pkg_resources", "setuptools")
-        and held.isdisjoint(re.sub(r"[-_.]+", "-", package).lower() for package in packages)
-    ]
+    return frozenset(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
 
 
 def call(folder: Path, server: StandIn, *commands: list[str]) -> dict[str, int]:
     """Command → its exit status."""
-    environment = {
-        **{name: text for name, text in os.environ.items() if not name.startswith(("VOXLINE_", "KF_"))},
-        "HOME": str(folder),
-        "PYTHONPATH": str(ROOT),
-        "KF_PIPELINES_ENDPOINT": server.host,
-        "VOXLINE_IMAGE_TAG": "1",
-        "NO_GCE_CHECK": "true",
-    }
-    program = [sys.executable, "-c", CALLS, json.dumps(absent_modules()), json.dumps(commands)]
-    ended = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    environment = {"KF_PIPELINES_ENDPOINT": server.host, "VOXLINE_IMAGE_TAG": "1", "NO_GCE_CHECK": "true"}
+    ended = run_with(client_packages(), CALLS, json.dumps(commands), folder=folder, environment=environment)
     print(ended.stdout, ended.stderr)
     assert ended.returncode == 0, ended.stderr
     return {name: int(status) for status, name in re.findall(r"^STATUS (\d+) (.*)$", ended.stdout, re.MULTILINE)}
@@ -100,13 +68,13 @@ def test_tensorflow_beam_and_numpy_are_no_packages_of_the_client() -> None:
         "boto3",
     }
     assert not heavy & client_packages()
-    assert {"numpy", "tensorflow", "keras", "apache_beam", "librosa"} <= set(absent_modules())
+    assert {"numpy", "tensorflow", "keras", "apache_beam", "librosa"} <= set(absent_modules(client_packages()))
 
 
-def test_the_extra_of_the_project_is_what_the_image_holds() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"]["client"]]
-    names = {re.match(r"[a-z0-9-]+", line)[0] for line in listed}  # type: ignore[index]
+def test_the_image_holds_the_extra_and_what_every_command_needs() -> None:
+    listed = project()["client"]
+    names = {re.match(r"[a-z0-9-]+", line)[0] for line in listed} | NEEDED  # type: ignore[index]
+    assert closure() >= NEEDED
     asked = (ROOT / "docker" / "cli" / "requirements.in").read_text(encoding="utf-8")
     assert names == set(re.findall(r"^([a-z][a-z0-9-]*)", asked, re.MULTILINE))
 

@@ -28,7 +28,8 @@ from voxline.audio.worker_process import (
     reserved_memory,
 )
 from voxline.cancellation import check_cancelled, ends_early
-from voxline.errors import WorkError
+from voxline.errors import MissingPackageError, WorkError
+from voxline.extras import missing_package
 from voxline.garbage import collect_rarely
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, MAX_SECONDS, SAMPLES_A_SECOND, BadAudioError, Reason
 
@@ -41,6 +42,7 @@ START_SECONDS = 60.0
 
 _BASE_MEGABYTES, _BYTES_A_SAMPLE = 128.0, 12
 """What a decoder needs for any recording, and for each sample of the result: as decoded, joined, as floats."""
+_NO_FFMPEG = "no_ffmpeg"
 _FRAME_BYTES = 1 << 20
 _MAX_MESSAGE_BYTES = 1 << 16
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
@@ -289,6 +291,7 @@ class _Decoder:
 
         Raises:
           BadAudioError: it is the fault of the recording.
+          MissingPackageError: ffmpeg is not there.
         """
         # One message at most: a longer one is not a worker's, and `_read` refuses it.
         buffer = bytearray(_MAX_MESSAGE_BYTES)
@@ -301,6 +304,9 @@ class _Decoder:
             raise self._broken()
         if "fault" in answer:
             self.is_idle = True
+            # Not the fault of the recording; a worker says no more than that it lacks ffmpeg.
+            if answer["reason"] == _NO_FFMPEG:
+                raise missing_package("imageio_ffmpeg")
             raise _bad_audio(answer)
         return answer
 
@@ -378,6 +384,8 @@ def _worker_main(pipe: Connection) -> None:
             _send(pipe, {"end": True})
         except BadAudioError as fault:
             _send(pipe, {"fault": True, "reason": fault.reason, "detail": fault.detail})
+        except MissingPackageError:
+            _send(pipe, {"fault": True, "reason": _NO_FFMPEG})
         except MemoryError as fault:
             detail = f"needs more memory than the {request['megabytes']:,.0f} MB that it may have ({fault})"
             _send(pipe, {"fault": True, "reason": Reason.OUT_OF_MEMORY, "detail": detail})

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import resource
+import shutil
 import struct
 import subprocess
 import threading
@@ -21,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.containers import Container
-from voxline.errors import WorkError
+from voxline.errors import MissingPackageError, WorkError
+from voxline.extras import missing_package
 from voxline.rejects import BadAudioError, Reason
 from voxline.store.files import atomic_write
 
@@ -69,7 +71,7 @@ class FfmpegDecoder:
         self._messages = bytearray()
         self._process = subprocess.Popen(  # noqa: S603 -- a list of arguments; no shell
             [
-                *(_executable(), "-nostdin", "-hide_banner", "-v", "error", "-threads", "1"),
+                *(find_ffmpeg(), "-nostdin", "-hide_banner", "-v", "error", "-threads", "1"),
                 *("-protocol_whitelist", "file", "-f", self._form, "-i", f"file:{path.absolute()}"),
                 *("-vn", "-sn", "-dn", "-c:a", "pcm_s16le", "-fflags", "+bitexact", "-f", "wav", "pipe:1"),
             ],
@@ -198,9 +200,10 @@ def write_encoded(path: Path, samples: npt.NDArray[np.int16], sample_rate: int) 
             from pydub import AudioSegment
             from pydub.exceptions import CouldntEncodeError
 
-            AudioSegment.converter = _executable()
-        except ImportError as missing:
-            raise WorkError(f"{path}: encoding needs pydub and imageio-ffmpeg ({missing}); write a .wav") from None
+            AudioSegment.converter = find_ffmpeg()
+        except (ImportError, MissingPackageError) as missing:
+            why = missing_package(missing.name or "pydub") if isinstance(missing, ImportError) else missing
+            raise WorkError(f"{path}: {why}; a .wav needs neither ffmpeg nor pydub") from None
 
     pcm = np.ascontiguousarray(samples, "<i2").tobytes()
     segment = AudioSegment(pcm, sample_width=2, frame_rate=sample_rate, channels=1)
@@ -229,7 +232,17 @@ def _limit(process: int) -> None:
             resource.prlimit(process, kind, (least, least))
 
 
-def _executable() -> str:
-    import imageio_ffmpeg
+def find_ffmpeg() -> str:
+    """The program: of the package imageio-ffmpeg (`IMAGEIO_FFMPEG_EXE` names another), else the one on the PATH.
 
-    return str(imageio_ffmpeg.get_ffmpeg_exe())
+    Raises:
+      MissingPackageError: there is none.
+    """
+    with contextlib.suppress(ImportError, RuntimeError):
+        import imageio_ffmpeg
+
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    program = os.environ.get("IMAGEIO_FFMPEG_EXE") or shutil.which("ffmpeg")
+    if not program:
+        raise missing_package("imageio_ffmpeg")
+    return program

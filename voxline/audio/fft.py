@@ -1,9 +1,11 @@
-"""The real FFT of frames, and convolution: scipy's, without importing its packages.
+"""The real FFT of frames, and convolution: scipy's, without importing its packages; NumPy's where scipy is absent.
 
 `scipy.fft` takes longer to import than the features of a small refresh take to compute, and `scipy.signal`, which
-imports all of scipy, a second. Features and prosody both need the FFT, and features may hold prosody.
+imports all of scipy, a second. Features and prosody both need the FFT, and features may hold prosody. The core does
+without scipy's 114 MB: NumPy's FFT is the same pocketfft, two to nine times slower, and differs in the last bit.
 """
 
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -28,6 +30,12 @@ def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
     return spectrum
 
 
+def irfft(spectrum: npt.NDArray[np.complex64], samples: int) -> npt.NDArray[np.float32]:
+    """The inverse of `rfft`: complex64 `[frames, samples // 2 + 1]`, which it may overwrite, to `[frames, samples]`."""
+    frames: npt.NDArray[np.float32] = _load_irfft()(spectrum, samples)
+    return frames
+
+
 def convolve(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Convolves two signals by their FFT, as `scipy.signal.fftconvolve`: float32 `[first + other - 1 samples]`.
 
@@ -43,7 +51,7 @@ def convolve(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> 
 
 
 def load_extension(part: str, function: str) -> Any:
-    """Loads a compiled part of scipy by itself; None if this version of scipy has another layout.
+    """Loads a compiled part of scipy by itself; None if scipy is absent, or has another layout.
 
     Args:
       part: its path inside the package, as "signal/_sosfilt".
@@ -68,9 +76,19 @@ def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
     if library := load_extension("fft/_pocketfft/pypocketfft", "r2c"):
         # Arguments of pocketfft: axes, forward, no normalization, no output array, one thread.
         return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
-    from scipy import fft
+    with contextlib.suppress(ModuleNotFoundError):
+        from scipy import fft
 
-    return lambda frames: fft.rfft(frames, axis=1)
+        return lambda frames: fft.rfft(frames, axis=1)
+    return lambda frames: np.fft.rfft(frames, axis=1)
+
+
+@functools.cache
+def _load_irfft() -> Callable[[npt.NDArray[np.complex64], int], Any]:
+    if library := load_extension("fft/_pocketfft/pypocketfft", "c2r"):
+        # Normalization 2 divides by the size.
+        return lambda spectrum, samples: library.c2r(spectrum, (1,), samples, False, 2, None, 1)
+    return lambda spectrum, samples: np.fft.irfft(spectrum, samples, axis=1)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import FloatArray, hann_window, mel_filterbank, read_only
+from voxline.audio.fft import irfft, rfft
 from voxline.audio.filters import sosfilt
 
 BLOCK_FRAMES = 32
@@ -256,9 +257,7 @@ class _OverlapAdd:
 
     def add(self, rows: slice, spectrum: np.typing.NDArray[np.complex64]) -> None:
         """Adds the frames of a spectrum `[rows, fft_bins]` to the sum."""
-        from scipy import fft
-
-        frames = fft.irfft(spectrum, self.settings.n_fft, axis=1, overwrite_x=True)
+        frames = irfft(spectrum, self.settings.n_fft)
         windowed = self.windowed[: rows.stop - rows.start]
         np.multiply(frames[:, : self.settings.win_length], self.hann, out=windowed[:, : self.settings.win_length])
         hop = self.settings.hop_length
@@ -273,16 +272,13 @@ class _OverlapAdd:
 
     def spectrum(self, rows: slice) -> np.typing.NDArray[np.complex64]:
         """The FFT of some frames of the signal."""
-        from scipy import fft
-
         settings = self.settings
         windows = np.lib.stride_tricks.sliding_window_view(self.signal.reshape(-1), settings.win_length)[
             :: settings.hop_length
         ]
         frames = self.frames[: rows.stop - rows.start]
         np.multiply(windows[rows], self.hann, out=frames[:, : settings.win_length])
-        spectrum: np.typing.NDArray[np.complex64] = fft.rfft(frames, axis=1)
-        return spectrum
+        return rfft(frames)
 
     def samples(self) -> FloatArray:
         return self.signal.reshape(-1)[self.inside].copy()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from voxline.cancellation import WorkCancelledError, ends_early
 from voxline.errors import WorkError
+from voxline.inference.onnx_messages import EXTERNAL, model_class
 from voxline.inference.saved_model import SignatureSpec
 
 if TYPE_CHECKING:
@@ -160,24 +161,21 @@ def load_session(file: Path, threads: int | None) -> Any:
 def _refuse_foreign_parts(content: bytes, file: Path) -> None:
     """Refuses tensors in other files, which ONNX Runtime would read, and which no digest covers; and ops of libraries.
 
-    It looks at every message of the file, so also at subgraphs, functions and the attributes of nodes.
+    It looks at every node and tensor of the file, so also at subgraphs, functions and the attributes of nodes.
     """
-    import onnx
-
-    model = onnx.ModelProto.FromString(content)
+    model = model_class().FromString(content)
 
     # A model's own functions may be called; their bodies are checked like the rest.
     domains = {*ONNX_DOMAINS, *(function.domain for function in model.functions)}
     for part in _messages(model):
-        if isinstance(part, onnx.TensorProto) and (
-            part.data_location == onnx.TensorProto.EXTERNAL or part.external_data
-        ):
+        kind = part.DESCRIPTOR.name
+        if kind == "Tensor" and (part.data_location == EXTERNAL or part.external_data):
             location = next((entry.value for entry in part.external_data if entry.key == "location"), "")
             raise WorkError(
                 f"{file}: the tensor {part.name!r} is in another file, {location!r}, and was not loaded; an exported "
                 "model holds all its tensors. Save the graph as one file, or train again"
             )
-        if isinstance(part, onnx.NodeProto) and part.domain not in domains:
+        if kind == "Node" and part.domain not in domains:
             raise WorkError(
                 f"{file}: the op {part.op_type} is of the domain {part.domain!r}, and was not loaded; accepted: "
                 f"{', '.join(map(repr, ONNX_DOMAINS))}. Export the graph with ops of ONNX, or train again"

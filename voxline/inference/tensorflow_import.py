@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from voxline.extras import naming_extras
 from voxline.progress import neutralize
 
 
 def import_tensorflow() -> Any:
     """Imports TensorFlow without Keras, which halves the time, unless Keras is imported already."""
     if "tensorflow" not in sys.modules:
-        with hidden_packages("keras"):
+        with hidden_packages("keras"), naming_extras():
             start_tensorflow()
     import tensorflow as tf
 

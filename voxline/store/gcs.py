@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import NoCredentialsError, PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.extras import naming_extras
 from voxline.progress import PROGRESS_PREFIX
 from voxline.store.checksums import crc32c
 from voxline.store.objects import ObjectStore
@@ -249,7 +250,8 @@ class GcsConnection:
     """
 
     def __init__(self, settings: TransferSettings) -> None:
-        import google.cloud.storage as storage
+        with naming_extras():
+            import google.cloud.storage as storage
 
         self.settings = settings
         self.known_buckets: set[str] = set()

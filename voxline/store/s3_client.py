@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from voxline.errors import NoCredentialsError, PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.extras import naming_extras
 from voxline.progress import PROGRESS_PREFIX
 from voxline.store.transfer import SILENT_SECONDS, TransferSettings, call_within
 
@@ -27,8 +28,9 @@ class S3Connection:
     """
 
     def __init__(self, settings: TransferSettings) -> None:
-        import boto3
-        from botocore.config import Config
+        with naming_extras():
+            import boto3
+            from botocore.config import Config
 
         self.settings = settings
         self.known_buckets: set[str] = set()

@@ -15,6 +15,7 @@ import unicodedata
 from pathlib import Path
 
 from voxline.errors import WorkError
+from voxline.extras import naming_extras
 from voxline.text.alphabet import ALPHABETS, EmptyText, UnsupportedText, unsupported_characters
 
 ENGLISH = "en-us"
@@ -174,7 +175,8 @@ class _Espeak:
         return line
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        import espeakng_loader
+        with naming_extras():
+            import espeakng_loader
 
         where = [espeakng_loader.get_library_path(), str(espeakng_loader.get_data_path())]
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and file

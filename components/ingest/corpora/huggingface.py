@@ -24,6 +24,7 @@ from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEnt
 from voxline.components.ingest.settings import ColumnNames
 from voxline.components.ingest.table_columns import map_columns
 from voxline.errors import WorkError
+from voxline.extras import missing_package
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes
 
@@ -246,5 +247,5 @@ def _pyarrow(file: Path) -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise WorkError(f"{file}: reading it needs pyarrow, which is not installed here; pip install pyarrow") from None
+        raise WorkError(f"{file}: {missing_package('pyarrow')}") from None
     return pyarrow
