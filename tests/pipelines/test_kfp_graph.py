@@ -49,6 +49,15 @@ def test_a_value_that_several_steps_need_is_one_parameter(inputs: dict[str, Any]
     assert not {"extract__features__sample_rate", "extract__alphabet", "train__name", "push__model_name"} & set(inputs)
 
 
+@pytest.mark.parametrize("kind", ["fastspeech", "tacotron2", "vits"])
+def test_the_graph_of_a_voice_has_an_argument_for_each_kind_of_network(kind: str) -> None:
+    values = {"name": "voice", "store": "s", "registry": "r", "corpus": {"uri": "c"}, "train": {"model": {"kind": kind}}}
+    hop = {"features": {"hop_seconds": 0.016, "window_seconds": 0.064}}
+    config = config_class_of("tts").model_validate({**values, "extract": hop})
+    arguments = pipeline_arguments(config.plain(), list(load_pipeline("tts").component_spec.inputs))
+    assert arguments["train__model__kind"] == kind
+
+
 def test_a_parameter_without_a_key_in_the_config_is_a_bug_that_raises() -> None:
     with pytest.raises(KeyError, match="epohcs"):
         pipeline_arguments(CONFIG.plain(), ["train__epohcs"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.model_info import ModelInfo
@@ -135,8 +136,8 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     """
 
     # Weights expect the features that they were trained on, and their statistics.
-    parent_features = parent.info.features
-    own_features = dataset.features.plain()
+    parent_features = _in_samples(parent.info.features, parent.label)
+    own_features = _in_samples(dataset.features.plain(), "extract.features")
     if differing := changed_settings(
         {"extract": {"features": parent_features}}, {"extract": {"features": own_features}}
     ):
@@ -155,6 +156,19 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     mean, deviation = parent.mean_and_deviation
 
     return dataclasses.replace(dataset, mean=mean, deviation=deviation)
+
+
+def _in_samples(features: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Settings of features with window and hop as whole samples, in seconds, however a config has rounded them.
+
+    Raises:
+      SettingsError: they are no settings of features; `name` is where they are.
+    """
+    own = FeatureSettings.of(features, name)
+    if own.kind == "waveform":
+        return own.plain()
+    rate = own.sample_rate
+    return own.plain() | {"window_seconds": own.win_length / rate, "hop_seconds": own.hop_length / rate}
 
 
 def with_tokenizer_of(

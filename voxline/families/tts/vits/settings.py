@@ -20,6 +20,7 @@ class VitsSettings(UpsamplingSettings):
     """
 
     kind: Literal["vits"] = pydantic.Field("vits", description="the network")
+    reduction: int = pydantic.Field(1, ge=1, le=1, description="frames per decoder step: 1, all are made at once")
     between: bool = pydantic.Field(True, description="a blank symbol before, between and after the symbols of a text")
     ends: bool = pydantic.Field(True, description="a symbol where a text begins, and one where it ends")
 
@@ -55,8 +56,6 @@ class VitsSettings(UpsamplingSettings):
     duration_noise: float = pydantic.Field(0.8, ge=0, le=10, description="deviation of the noise of durations")
     length: float = pydantic.Field(1.0, gt=0, le=10, description="factor of all durations; 2 speaks half as fast")
 
-    reduction: ClassVar[int] = 1
-    """Frames per decoder step: all are made at once."""
     BOUND: ClassVar[float] = 5.0
     """Splines are between minus this and this; beyond, durations stay as they are."""
 
