@@ -51,7 +51,13 @@ def test_a_value_that_several_steps_need_is_one_parameter(inputs: dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["fastspeech", "tacotron2", "vits"])
 def test_the_graph_of_a_voice_has_an_argument_for_each_kind_of_network(kind: str) -> None:
-    values = {"name": "voice", "store": "s", "registry": "r", "corpus": {"uri": "c"}, "train": {"model": {"kind": kind}}}
+    values = {
+        "name": "voice",
+        "store": "s",
+        "registry": "r",
+        "corpus": {"uri": "c"},
+        "train": {"model": {"kind": kind}},
+    }
     hop = {"features": {"hop_seconds": 0.016, "window_seconds": 0.064}}
     config = config_class_of("tts").model_validate({**values, "extract": hop})
     arguments = pipeline_arguments(config.plain(), list(load_pipeline("tts").component_spec.inputs))
