@@ -295,15 +295,23 @@ class Corpus:
 
     def count_channels(self, path: str, relative_to: str = "") -> int:
         """The channels of a recording that the corpus names; 0 for one that cannot be opened, and is rejected later."""
+        header = self._header(path, relative_to)
+        return header.channels if header else 0
+
+    def sample_rate(self, path: str, relative_to: str = "") -> int:
+        """The sample rate of a recording in Hz; 0 as of `count_channels`."""
+        header = self._header(path, relative_to)
+        return header.samplerate if header else 0
+
+    def _header(self, path: str, relative_to: str) -> Any:
         import soundfile
 
         self.reads_recordings = True
         try:
             located, _ = self.locate(path, relative_to)
-            channels: int = soundfile.info(self.root / located).channels
+            return soundfile.info(self.root / located)
         except (UnusableEntryError, OSError, soundfile.SoundFileError):
-            return 0
-        return channels
+            return None
 
     def default_id(self, path: str) -> str:
         """The id of a recording that the corpus gives none: its path relative to the root.

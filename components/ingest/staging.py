@@ -190,6 +190,21 @@ class StagingTable:
             " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer'"
         )
 
+    def tell_missing_channels(self) -> None:
+        """Says how many entries name no channel, where others do: all channels of their recordings are mixed."""
+        # A channel that cannot be read is a text in the line, and selects none either.
+        query = (
+            "SELECT count(*), source, min(rowid) FROM utterances"
+            " WHERE (json_type(nullif(extra, ''), '$.channel') = 'integer') IS {}"
+        )
+        named, _, _ = self._database.execute(query.format("TRUE")).fetchone()
+        lacking, source, _ = self._database.execute(query.format("NOT TRUE")).fetchone()
+        if named and lacking:
+            print_status(
+                f"ingest: {lacking:,} utterances name no channel, as {source}, and {named:,} do; where recordings of "
+                "the first have several, these are mixed"
+            )
+
     def tell_derived_ids_apart(self, derive_id: Callable[[str, float], str]) -> None:
         """Gives another id to each entry whose derived id stands for another recording or part before.
 
@@ -319,6 +334,7 @@ def resolve_entries(
     table.add_entries(resolved())
     if corpus.settings.format not in COUNTS_FROM_0:
         table.count_channels_from_0()
+        table.tell_missing_channels()
     table.tell_derived_ids_apart(lambda path, offset: _normalize(_derive_id(corpus.default_id(path), offset)))
     for raw_id, source, first in table.remove_duplicates():
         table.add_reject(Reject(raw_id, Reason.DUPLICATE_ID, f"{source}: {first} has the same id"))

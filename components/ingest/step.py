@@ -54,7 +54,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
-REVISION = 12
+REVISION = 13
 _STEP = "ingest"
 
 
@@ -288,7 +288,7 @@ class _Lines:
 
     @property
     def are_plain(self) -> bool:
-        return not (self._corrected.corrections or self._shortened.count or self._drafts)
+        return not (self._corrected.corrections or self._shortened.count or self._shortened.endless or self._drafts)
 
     def lines(self, writer: LinesWriter) -> Iterator[KeptLine]:
         """Yields the lines by id; the others are rejected.
@@ -354,7 +354,8 @@ class _Lines:
             self._table.add_reject(utterance)
             return None
 
-        utterance = self._shortened.note(utterance, probed.seconds)
+        has_end = bool(probed.duration) or self._corpus.settings.format == "kaldi"  # there, -1 is the recording's
+        utterance = self._shortened.note(utterance, probed.seconds, has_end)
         # Nothing is judged by what a model wrote, whatever decides the splits.
         if is_draft(utterance.extra):
             utterance = utterance.replace(split="train")
@@ -497,23 +498,32 @@ def _probe_recordings(corpus: Corpus, table: StagingTable, cache: ProbeCache) ->
 
 @dataclasses.dataclass
 class ShortenedRecordings:
-    """Utterances from the start of a recording, with a duration that ends before it does.
+    """Utterances from the start of a recording, with a duration that ends before it does; and those without an end.
 
-    That is right for a part of a recording. Where no line of the corpus has an offset, the column is rounded, or means
-    something else, and cuts speech.
+    The first is right for a part of a recording. Where no line of the corpus has an offset, the column is rounded, or
+    means something else, and cuts speech.
 
     Attributes:
       count: how many.
       example: the first, with both durations.
       has_offsets: whether any utterance of the corpus begins later in its recording.
+      endless: utterances that begin later, and whose corpus says no end.
+      endless_example: the first.
     """
 
     count: int = 0
     example: str = ""
     has_offsets: bool = False
+    endless: int = 0
+    endless_example: str = ""
 
-    def note(self, utterance: Utterance, seconds: float) -> Utterance:
+    def note(self, utterance: Utterance, seconds: float, has_end: bool) -> Utterance:
         """Notes an utterance of the manifest, whose recording has so many seconds by its header; returns it, marked."""
+        if utterance.offset and not has_end:
+            self.endless += 1
+            self.endless_example = (
+                self.endless_example or f"{utterance.id} from {utterance.offset:g} to {seconds:.2f} s"
+            )
         if self.has_offsets or utterance.offset or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
             return utterance
         self.count += 1
@@ -521,7 +531,13 @@ class ShortenedRecordings:
         return utterance.replace(extra={**utterance.extra, TEXT_DOUBT: "duration"})
 
     def report(self, output: StepOutput) -> None:
-        """Says so, and counts it, unless the corpus has parts of recordings."""
+        """Says so, and counts it."""
+        if self.endless:
+            output.counts["without_end"] = self.endless
+            print_status(
+                f"ingest: {self.endless:,} utterances have a start and no end or duration: they last to the end of "
+                f"their recordings, such as {self.endless_example}"
+            )
         if self.count:
             output.counts["shorter_than_recording"] = self.count
             print_status(

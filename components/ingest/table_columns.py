@@ -1,9 +1,18 @@
-"""Which column of a corpus' table holds which value of a manifest's line."""
+"""Which column of a corpus' table holds which value of a manifest's line, and the times that a row has.
 
+Usual names are read as they are (`USUAL_COLUMNS`). Of times and channels, other names are read too, where name and
+values agree on what they are: `tmin` and `tmax`, `start_ms` and `end_ms`, `Begin Time - ss.msec`, `audio_channel`. A
+column that looks like one of these, and is not read, is named (`describe_unread`).
+"""
+
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from voxline.audio.containers import parse_channel
 from voxline.components.ingest.settings import ColumnNames
+from voxline.rejects import DURATION_TOLERANCE_SECONDS
 
 USUAL_COLUMNS = {
     "id": ("id", "utt_id", "utterance_id", "uttid"),
@@ -19,26 +28,189 @@ USUAL_COLUMNS = {
     "duration": ("duration", "dur"),
 }
 """The names under which corpora have the values of a manifest's line, the most usual first."""
+TIMES = ("offset", "end", "duration")
+"""Keys of `map_columns` whose columns hold times."""
+MOST = 0.9
+"""Share of a column's values that look like a time, where it is taken for one."""
+LONGEST_SECONDS = 1e6
+"""A larger number is no time in a recording, but a date since 1970, say."""
+
 _ENDS = ("end", "end_time", "stop", "stop_time", "end_sec", "end_s")
-_BEGIN = re.compile(r"(?:(?:segment|utt(?:erance)?|audio)[_ ]?)?(?:start|begin|onset|offset)", re.IGNORECASE)
-_TIME = re.compile(
-    r"(?:(?:segment|utt(?:erance)?|audio)[_ ]?)?(?:start|begin|onset|offset|from|end|stop|to|xmin|xmax)"
-    r"(?:[_ ]?(?:time|ms|msec|millis(?:econds)?|s|sec(?:onds)?|samples?|frames?))*",
-    re.IGNORECASE,
+_SECONDS = "seconds"
+_SAMPLES = "samples"
+_UNITS = {_SECONDS: 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
+"""Of times, in seconds. Samples depend on the recording."""
+_WORDS = {
+    "start": r"starts?|starting|begins?|beginning|onset|offset|from|[tx] ?min|t ?0|anfang|beginn|d[eé]but|in[ií]cio"
+    r"|开始|起始|開始|начало",
+    "end": r"ends?|ending|stops?|finish|finishes|until|till|to|[tx] ?max|t ?1|ende|fin|конец|结束|終止|终止|終了",
+    "length": r"durations?|dur|length|len|dauer|dur[eé]e|duraci[oó]n|时长|長さ",
+}
+_UNIT_WORDS = {
+    _SECONDS: r"s|secs?|seconds?|ss|秒",
+    "milliseconds": r"ms|msecs?|millis?|milli ?seconds?|毫秒",
+    "microseconds": r"us|usecs?|micros?|micro ?seconds?",
+    "nanoseconds": r"ns|nanos?|nano ?seconds?",
+    _SAMPLES: r"samples?|smpl",
+    "frames": r"frames?",
+    "a clock's": r"hh ?mm ?ss(?: ?(?:ms|msec|fff))?|hms",
+}
+_PARTS = (
+    "times?|time ?stamps?|t|ts|segments?|seg|utterances?|utt|audio|clip|speech|chunk|wav|cut|span|turn|interval|cue|"
+    "supervision|subtitle|rec|recording|file|media|video|total|时间|時間|время|tiempo"
 )
+"""Words beside these in a name that leave it one of a time."""
+_ROLE = re.compile(
+    rf"(?P<before>(?:(?:{_PARTS}|{'|'.join(_UNIT_WORDS.values())}) ?)*?)"
+    rf"(?:{'|'.join(f'(?P<{role}>{words})' for role, words in _WORDS.items())})"
+    rf"(?P<after>(?: ?(?:{_PARTS}|pos|position|point|at|in|{'|'.join(_UNIT_WORDS.values())}))*)"
+)
+_WHOLE = re.compile(r"\b(?:audio|wav|file|rec|recording|media|video|total|clip)\b")
+"""In the name of a length: it is that of the recording."""
+_TIMELIKE = re.compile(rf"(?:(?:{_PARTS}) ?)*(?:times?|time ?stamps?|ts|tc|time ?codes?|(?:time ?)?(?:ranges?|spans?))")
+"""Names of times that say neither start nor end."""
+_RANGELIKE = re.compile(r"segments?|intervals?|ranges?|spans?|cues?|positions?|parts?|sections?")
+"""Names of times where their values are ranges."""
+
+_PLAIN = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:[.,]\d+)?)")
+_RANGE = re.compile(r"[\[(]?\s*(\S+?)\s*(?:-->|\.\.|–|—|-|,|;|\s)\s*(\S+?)\s*[\])]?")
+
+_CHANNEL = re.compile(
+    r"(?:(?:audio|wav|recording|rec|file|speaker|speech|mic|stereo|call) ?)*"
+    r"(?:channels?|chans?|ch|side|声道|通道|канал|kanal|canal)(?: ?(?:id|index|idx|number|no|nr|num|selector|name))?"
+)
+_COUNT = re.compile(r"channels|chans")
+"""Names that count the channels, unless a list says which."""
+_CHANNEL_WORDS = frozenset(
+    (
+        "both",
+        "stereo",
+        "mono",
+        "mixed",
+        "inbound",
+        "outbound",
+        "agent",
+        "customer",
+        "caller",
+        "callee",
+        "client",
+        "rx",
+        "tx",
+    )
+)
+"""Values that name a channel for people, and not by number."""
 
 
-def map_columns(names: Iterable[str], column_names: ColumnNames) -> dict[str, str]:
-    """The column that holds each value of a manifest's line, for the values that have one.
+class _Role(NamedTuple):
+    """The sense of a name of a time.
+
+    Attributes:
+      kind: "start", "end" or "length".
+      unit: of `_UNITS`, or samples; others are known, and not read.
+      around: the other words of the name, by which a start finds its end.
+    """
+
+    kind: str
+    unit: str
+    around: str
+
+    @property
+    def is_readable(self) -> bool:
+        return self.unit in _UNITS or self.unit == _SAMPLES
+
+
+def _words(name: str) -> str:
+    """The words of a name, in small letters: `StartTime (ms)` is "start time ms"."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return " ".join(re.findall(r"[^\W_]+", spaced.lower()))
+
+
+@functools.lru_cache(1_024)
+def _time_role(name: str) -> _Role | None:
+    """The sense of a name of a time; None if it is another name.
+
+    >>> _time_role("StartTime (ms)"), _time_role("Begin Time - ss.msec").unit, _time_role("sentence")
+    (_Role(kind='start', unit='milliseconds', around='time ms'), 'seconds', None)
+    """
+    words = _words(name)
+    match = _ROLE.fullmatch(words)
+    if not match:
+        return None
+    kind = next(kind for kind in _WORDS if match[kind])
+    around = f"{match['before']} {match['after']}"
+    around = " ".join(around.split())
+    # `ss.msec` are seconds with a fraction, so the first unit counts.
+    units = {
+        unit: place[0].start()
+        for unit, words in _UNIT_WORDS.items()
+        if (place := list(re.finditer(rf"\b(?:{words})\b", around)))
+    }
+    unit = min(units, key=lambda unit: (units[unit], unit == _SECONDS)) if units else _SECONDS
+    return _Role(kind, _SECONDS if unit == "a clock's" else unit, around)
+
+
+def parse_seconds(value: Any) -> float | None:
+    """The number of a time: 1.5, "1.5" or a clock's "00:00:01,500"; None if it is none from 0 on.
+
+    >>> [parse_seconds(value) for value in (1, "0.5", "1:02.5", "01:00:00,250", "1_0", "0,5", True, "nan", -1)]
+    [1.0, 0.5, 62.5, 3600.25, None, None, None, None, None]
+    """
+    if isinstance(value, int | float):
+        return float(value) if not isinstance(value, bool) and 0 <= value < float("inf") else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if _PLAIN.fullmatch(text):
+        number = float(text)
+        return number if number < float("inf") else None
+    if clock := _CLOCK.fullmatch(text):
+        hours, minutes, seconds = clock.groups()
+        return 3_600 * int(hours or 0) + 60 * int(minutes) + float(seconds.replace(",", "."))
+    return None
+
+
+def parse_range(value: Any) -> tuple[float, float] | None:
+    """The start and the end that one value holds, as in [0.5, 1.5] or "00:00:00.5 --> 00:00:01.5"; None if it is none.
+
+    >>> (
+    ...     parse_range([0.5, 1]),
+    ...     parse_range("(0.5, 1.5)"),
+    ...     parse_range("0:01.5-0:02.5"),
+    ...     parse_range("1-2"),
+    ...     parse_range("a b"),
+    ... )
+    ((0.5, 1.0), (0.5, 1.5), (1.5, 2.5), (1.0, 2.0), None)
+    """
+    if isinstance(value, str):
+        match = _RANGE.fullmatch(value.strip())
+        value = list(match.groups()) if match else None
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return None
+    start, end = map(parse_seconds, value)
+    return (start, end) if start is not None and end is not None and start < end else None
+
+
+Sample = Mapping[str, Sequence[Any]]
+"""The first values of each column; blank ones are left out."""
+
+
+def map_columns(names: Iterable[str], column_names: ColumnNames, sample: Sample | None = None) -> dict[str, str]:
+    """The column that holds each value of a manifest's line, for the values that have one; and `end`, of a time.
 
     Args:
       names: of the table's columns, or the keys of a JSON line; their case does not matter.
       column_names: `corpus.columns`.
+      sample: tells whether a column with another name holds times or channels; None: such columns are not read.
 
     >>> map_columns(["Path", "sentence", "client_id", "accent"], ColumnNames(speaker="accent"))
     {'audio_filepath': 'Path', 'text': 'sentence', 'speaker': 'accent'}
+    >>> map_columns(["tmin", "tmax"], ColumnNames(), {"tmin": ["0.5"], "tmax": ["1.5"]})
+    {'offset': 'tmin', 'end': 'tmax'}
     """
+    # The usual names first, the most usual one of each value.
     by_lower = {name.lower(): name for name in names}
+    names = list(by_lower.values())
     columns = {}
     for key, usual in USUAL_COLUMNS.items():
         own = getattr(column_names, key)
@@ -46,41 +218,266 @@ def map_columns(names: Iterable[str], column_names: ColumnNames) -> dict[str, st
             if name.lower() in by_lower:
                 columns[key] = by_lower[name.lower()]
                 break
+
+    # Then other names, whose values must fit.
+    _map_times(names, columns, column_names, sample or {})
+    if sample and not column_names.channel and "channel" not in columns:
+        named = (name for name in names if name not in columns.values() and _CHANNEL.fullmatch(_words(name)))
+        if channel := next((name for name in named if _holds_channels(name, sample)), ""):
+            columns["channel"] = channel
     return columns
 
 
-def end_column(names: Iterable[str], columns: dict[str, str]) -> str:
-    """The column of an utterance's end in its recording, where there is one of its start and none of its duration.
+def _map_times(names: Sequence[str], columns: dict[str, str], column_names: ColumnNames, sample: Sample) -> None:
+    """Adds the columns of start, end and duration, or moves them where names have another sense beside each other."""
+    # Frames have no length that a table says, so that they are named, and not read.
+    roles = {name: role for name in names if (role := _time_role(name)) and role.is_readable}
 
-    >>> end_column(["path", "Start", "End"], {"audio_filepath": "path", "offset": "Start"})
-    'End'
+    # Of sounds, people write onset and offset.
+    onset = next((name for name in roles if "onset" in _words(name)), "")
+    if onset and not column_names.offset and (sample or onset.lower() in _ENDS):
+        roles |= {name: role._replace(kind="end") for name, role in roles.items() if "offset" in _words(name)}
+        if columns.get("offset") in roles and roles[columns["offset"]].kind == "end":
+            del columns["offset"]
+
+    def candidates(kind: str) -> list[str]:
+        fit = [name for name, role in roles.items() if role.kind == kind and name not in columns.values()]
+        return sorted((name for name in fit if _holds_times(name, sample)), key=lambda name: _preference(roles[name]))
+
+    def end_of(start: str) -> str:
+        """The end whose name is that of the start but for one word, or else the most usual one."""
+        own = roles[start].around if start in roles else None
+        ends = [name for name in names if name.lower() in _ENDS and name not in columns.values()]
+        ends = [*sorted(ends, key=lambda name: _ENDS.index(name.lower())), *candidates("end")]
+        return next((name for name in ends if name in roles and roles[name].around == own), ends[0] if ends else "")
+
+    def length_of(start: str) -> str:
+        own = roles[start].around if start in roles else None
+        lengths = (
+            name for name in candidates("length") if roles[name].around == own or not _WHOLE.search(roles[name].around)
+        )
+        return next(lengths, "")
+
+    # A start alone has a usual name; with another name it has an end, or a duration, beside it.
+    if "offset" not in columns and not column_names.offset:
+        for start in candidates("start"):
+            if end_of(start) or "duration" in columns or length_of(start):
+                columns["offset"] = start
+                break
+    if "offset" not in columns:
+        return
+    if end := end_of(columns["offset"]):
+        columns["end"] = end
+    elif "duration" not in columns and not column_names.duration and (name := length_of(columns["offset"])):
+        columns["duration"] = name
+
+
+def _preference(role: _Role) -> int:
+    return [*_UNITS, _SAMPLES].index(role.unit)
+
+
+def _holds_times(name: str, sample: Sample) -> bool:
+    """True if most of a column's values are times that a recording may have."""
+    values = sample.get(name, ())
+    role = _time_role(name)
+    longest = LONGEST_SECONDS / _UNITS.get(role.unit if role else _SECONDS, _UNITS["microseconds"])
+    times = [value for value in values if (number := parse_seconds(value)) is not None and number < longest]
+    return bool(times) and len(times) >= MOST * len(values)
+
+
+def _holds_ranges(name: str, sample: Sample) -> bool:
+    values = sample.get(name, ())
+    ranges = [value for value in values if parse_range(value)]
+    return bool(ranges) and len(ranges) >= MOST * len(values)
+
+
+def _holds_channels(name: str, sample: Sample) -> bool:
+    """True if most of a column's values name a channel; a number beside `channels` is how many there are."""
+    values = sample.get(name, ())
+    counts = _COUNT.fullmatch(_words(name)) is not None
+    channels = [
+        value
+        for value in values
+        if parse_channel(single(value)) is not None and (isinstance(value, list) or not counts)
+    ]
+    return bool(channels) and len(channels) >= MOST * len(values)
+
+
+def single(value: Any) -> Any:
+    """The one element of a list, as in `channels: [0]`; any other value as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def unit_of(name: str) -> str:
+    """The unit of a column's times: that of its name, or seconds."""
+    role = _time_role(name)
+    return role.unit if role and role.is_readable else _SECONDS
+
+
+def name_columns(columns: Mapping[str, str]) -> str:
+    """Names the columns of times and channels whose names are not the usual ones, with units; empty without them.
+
+    >>> name_columns({"offset": "start_ms", "end": "end", "channel": "side"})
+    'times are read from start_ms (milliseconds) and end (seconds); channels are read from side'
     """
-    if "offset" not in columns or "duration" in columns:
-        return ""
-    return next((name for name in names if name.lower() in _ENDS), "")
+    usual = {**USUAL_COLUMNS, "end": _ENDS}
+    other = {key for key in (*TIMES, "channel") if key in columns and columns[key].lower() not in usual[key]}
+    remarks = []
+    if other & {*TIMES}:
+        times = [f"{columns[key]} ({unit_of(columns[key])})" for key in TIMES if key in columns]
+        remarks.append(f"times are read from {' and '.join(times)}")
+    if "channel" in other:
+        remarks.append(f"channels are read from {columns['channel']}")
+    return "; ".join(remarks)
 
 
-def describe_times(names: Iterable[str], columns: dict[str, str]) -> str:
-    """Names columns that look like times of an utterance in its recording, where none is used; empty without them.
+def read_times(
+    values: Mapping[str, Any], columns: Mapping[str, str], column_names: ColumnNames, sample_rate: Callable[[], int]
+) -> tuple[float, float | None]:
+    """The start of a row's utterance in its recording and its duration, in seconds; None: to the end of it.
 
-    >>> describe_times(["path", "text", "start_ms", "end_ms"], {})[:49]
-    'start_ms and end_ms are kept, and cut no recordin'
-    >>> describe_times(["path", "text", "start", "end"], {"offset": "start"})
-    ''
-    >>> describe_times(["start_ms", "duration"], {"duration": "duration"})[:47]
-    'start_ms is kept, and cuts no recording: second'
+    Args:
+      columns: `map_columns` of the row.
+      sample_rate: of the recording, in Hz; 0 if it cannot be opened. Times in samples ask for it.
+
+    Raises:
+      ValueError: a value is no time, or they contradict each other; the message has all of them.
     """
-    if "offset" in columns:
-        return ""
-    times = [name for name in names if _TIME.fullmatch(name)]
-    # Beside a duration that is read, a start alone matters too.
-    if len(times) < 2 and not (times and "duration" in columns and _BEGIN.match(times[0])):
-        return ""
-    kept = "are kept, and cut" if len(times) > 1 else "is kept, and cuts"
-    return (
-        f"{' and '.join(times)} {kept} no recording: seconds are read from {USUAL_COLUMNS['offset'][0]} or "
-        f"{USUAL_COLUMNS['offset'][1]}, and from duration or end; corpus.columns.offset names another column"
+    # Each value by itself; a blank one says nothing.
+    names = {key: columns[key] for key in TIMES if key in columns}
+    seconds: dict[str, float] = {}
+    for key, name in names.items():
+        value = values[name]
+        if value is None or (isinstance(value, str) and not value.strip()):
+            continue
+        number = parse_seconds(value)
+        if number is None:
+            point = "; write a point where the fraction begins, as in 0.5" if re.search(r"\d,\d", str(value)) else ""
+            raise ValueError(f"{_quoted(values, names)}; seconds are accepted{point}")
+        unit = unit_of(name)
+        scale = 1 / (sample_rate() or 1) if unit == _SAMPLES else _UNITS[unit]
+        seconds[key] = number if unit == _SECONDS else round(number * scale, 6)
+
+    # Then against each other: without a start, an end may be of anything.
+    offset = seconds.get("offset", 0.0)
+    duration = seconds.get("duration") or None
+    end = seconds.get("end")
+    if end is None:
+        return offset, duration
+    if "offset" not in seconds:
+        raise ValueError(f"{_quoted(values, names)}; an end without a start")
+    if end <= offset:
+        raise ValueError(f"{_quoted(values, names)}; seconds are accepted, the end after the start")
+    if duration is None:
+        return offset, round(end - offset, 6)  # keeps 3.2 - 0.5 from being 2.7000000000000002
+    if not column_names.duration and abs(offset + duration - end) > DURATION_TOLERANCE_SECONDS:
+        raise ValueError(
+            f"{_quoted(values, names)} contradict each other: from start to end it is {end - offset:g} s; if "
+            f"{names['duration']} is that of the recording, give corpus.columns.duration a name that no column has"
+        )
+    return offset, duration
+
+
+def _quoted(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Names and values of a row's times."""
+    texts = {name: values[name] for name in names.values()}
+    return ", ".join(f"{name} {(text.strip() if isinstance(text, str) else text)!r}" for name, text in texts.items())
+
+
+def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sample) -> list[str]:
+    """Names columns that look like times or channels, by name and values, and are not read.
+
+    >>> describe_unread(["end"], {}, {"end": ["1.5"]})[0][:40]
+    'end is kept, and cuts no recording: seco'
+    >>> describe_unread(["side"], {}, {"side": ["agent"]})[0][:43]
+    'side is kept, and selects no channel (agent'
+    >>> describe_unread(["start_frame", "end"], {}, {"start_frame": ["7"], "end": ["of file"]})[0][:40]
+    'start_frame is kept, and cuts no recordi'
+    """
+    # Times that say what those that are read say, in another unit perhaps, are no loss.
+    names = list(names)
+    further = [name for name in names if name not in columns.values()]
+    remarks = []
+    times = [name for name in further if _looks_like_times(name, sample) and not _agrees(name, columns, sample)]
+    if times:
+        verb = "are kept, and cut" if len(times) > 1 else "is kept, and cuts"
+        remarks.append(
+            f"{' and '.join(times)} {verb} no recording: seconds are read from {USUAL_COLUMNS['offset'][0]} or "
+            f"{USUAL_COLUMNS['offset'][1]}, and from duration or end; corpus.columns.offset names another column"
+        )
+
+    # Of the column of channels, only values that cannot be read; of others, all that name a channel.
+    for name in names:
+        if not _CHANNEL.fullmatch(_words(name)) or (name in columns.values() and name != columns.get("channel")):
+            continue
+        unread = [value for value in sample.get(name, ()) if _is_other_channel(value, name == columns.get("channel"))]
+        if unread and not (_COUNT.fullmatch(_words(name)) and not isinstance(unread[0], list)):
+            remarks.append(
+                f"{name} is kept, and selects no channel ({unread[0]}): a number from 0, A or B, left or right is read "
+                f"from {USUAL_COLUMNS['channel'][0]}; corpus.columns.channel names another column"
+            )
+    return remarks
+
+
+def _looks_like_times(name: str, sample: Sample) -> bool:
+    if role := _time_role(name):
+        return role.kind != "length" and _holds_times(name, sample)
+    words = _words(name)
+    if _TIMELIKE.fullmatch(words) and _holds_times(name, sample):
+        return True
+    values = sample.get(name, ())
+    if _holds_ranges(name, sample):
+        is_text = all(isinstance(value, str) and ":" not in value for value in values)
+        return not is_text or bool(_TIMELIKE.fullmatch(words) or _RANGELIKE.fullmatch(words))
+    # A clock with a fraction is a time whatever its column is called; `12:30` is one of a day.
+    clocks = [value for value in values if isinstance(value, str) and re.fullmatch(r"[\d:]+:\d+[.,]\d+", value.strip())]
+    return bool(clocks) and len(clocks) >= MOST * len(values)
+
+
+def _agrees(name: str, columns: Mapping[str, str], sample: Sample) -> bool:
+    """True if the times of a column say what those that are read say, perhaps in another unit."""
+    role = _time_role(name)
+    if "offset" not in columns:
+        return False
+    if role is None or not role.is_readable:
+        return True  # the row has its times already
+    read = columns.get("offset" if role.kind == "start" else "end", "")
+    if read not in sample or _SAMPLES in (role.unit, unit_of(read)):
+        return read in sample
+    pairs = zip(sample[name], sample[read], strict=False)
+    scale, read_scale = _UNITS[role.unit], _UNITS[unit_of(read)]
+    return all(
+        abs((parse_seconds(value) or 0.0) * scale - (parse_seconds(other) or 0.0) * read_scale)
+        < DURATION_TOLERANCE_SECONDS
+        for value, other in pairs
     )
+
+
+def _is_other_channel(value: Any, is_read: bool) -> bool:
+    """True if a value says which channel, and not in a way that is read."""
+    if isinstance(value, list):
+        return len(value) != 1 or not is_read
+    if isinstance(value, str) and value.strip().lower() in _CHANNEL_WORDS:
+        return True
+    return not is_read and parse_channel(value) is not None
+
+
+def describe_texts(columns: Mapping[str, str], column_names: ColumnNames, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Says that another column of text differs from the one that is read, with an example; empty if none does.
+
+    >>> describe_texts({"text": "text"}, ColumnNames(), [{"text": "17", "Transcript": "Good day."}])[:67]
+    "the text is read from text, and Transcript differs: 'Good day.' bes"
+    """
+    read = columns.get("text", "")
+    if column_names.text or not read:
+        return ""
+    for values in rows:
+        for name, value in values.items():
+            is_text = name.lower() in USUAL_COLUMNS["text"] and name not in columns.values()
+            if is_text and isinstance(value, str) and value.strip() and value.strip() != str(values[read]).strip():
+                example = f"{value.strip()[:40]!r} beside {str(values[read]).strip()[:40]!r}"
+                return f"the text is read from {read}, and {name} differs: {example}; corpus.columns.text names one"
+    return ""
 
 
 SIDES = (("inbound", "outbound"), ("left", "right"), ("agent", "customer"), ("caller", "callee"), ("ch0", "ch1"))

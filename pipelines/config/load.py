@@ -36,8 +36,10 @@ MAX_DEPTH = 100
 """Of lists and mappings in each other; a config has five."""
 
 _LINE_ENDS = (0x0A, 0x0D, 0x85, 0x2028, 0x2029)
-_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Characters that YAML, or a pod's arguments, change or refuse: control characters, ends of lines, halves."""
+_NONCHARACTERS = "\ufdd0-\ufdef" + "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
+_UNWRITABLE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_NONCHARACTERS}]")
+"""Characters that YAML, or a pod's arguments, change or refuse: control characters, ends of lines, halves, and the code
+points that Unicode has set aside from all text."""
 
 Source = Path | str | Mapping[str, Any]
 """A layer of a config: a YAML file, YAML text, or a mapping."""

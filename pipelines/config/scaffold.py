@@ -118,7 +118,8 @@ def propose_config(
 def _remarks(output: str) -> list[str]:
     """Remarks of ingest about a corpus besides its counts: columns that it does not read, or takes for something."""
     lines = [line.removeprefix("▸ ") for line in output.splitlines() if line.startswith("▸ ")]
-    remarks = (line for line in lines if not line.startswith("ingest: ") or "channel" in line)
+    marks = ("channel", "no end")
+    remarks = (line for line in lines if not line.startswith("ingest: ") or any(mark in line for mark in marks))
     return [f"ingest     {line.removeprefix('ingest: ')}" for line in dict.fromkeys(remarks)]
 
 

@@ -180,13 +180,13 @@ def test_times_have_several_names_and_others_are_said(
     assert (utterance.offset, utterance.duration) == (0.5, 0.5)
 
     # A row without a duration ends where it says.
-    write_table(corpus, ["path,start,duration,end,sentence", "talk.wav,0.5,,2,good day", "talk.wav,1,1,9,on"], "t.csv")
+    write_table(corpus, ["path,start,duration,end,sentence", "talk.wav,0.5,,2,good day", "talk.wav,1,1,2,on"], "t.csv")
     assert [utterance.duration for utterance in ingest("csv").utterances.values()] == [1.5, 1.0]
 
-    write_table(corpus, ["path,start_ms,end_ms,sentence", "talk.wav,500,1000,good day"], "t.csv")
+    write_table(corpus, ["path,start_frame,end_frame,sentence", "talk.wav,50,100,good day"], "t.csv")
     [utterance] = ingest("csv").utterances.values()
-    assert utterance.extra["start_ms"] == "500"
-    assert "t.csv: start_ms and end_ms are kept, and cut no recording" in capsys.readouterr().out
+    assert utterance.extra["start_frame"] == "50"
+    assert "t.csv: start_frame and end_frame are kept, and cut no recording" in capsys.readouterr().out
 
 
 def test_a_zero_byte_in_a_table_is_no_other_encoding(corpus: Path, record: Record, ingest: Ingest) -> None:
@@ -567,9 +567,9 @@ def test_keys_of_a_manifest_that_look_like_times_are_said(
 ) -> None:
     record("a.wav", seconds=1.6)
     line = {"id": "a", "audio_filepath": "a.wav", "text": "go", "speaker": "s", "split": "t", "duration": 0.5}
-    for times in ({"start_ms": 500, "end_ms": 1_000}, {"start_ms": 500}):
+    for times in ({"start_frame": 50, "end_frame": 100}, {"start_frame": 50}):
         write_table(corpus, [json.dumps(line | times)] * 2, "m.jsonl")
-        assert ingest("manifest").utterances["a"].extra["start_ms"] == 500
+        assert ingest("manifest").utterances["a"].extra["start_frame"] == 50
         said = capsys.readouterr().out
         assert said.count("no recording: seconds are read from offset or start") == 1
         assert f"m.jsonl:1: {' and '.join(times)} " in said

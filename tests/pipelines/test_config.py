@@ -277,6 +277,8 @@ def test_a_fallback_gives_the_config_what_a_public_model_fixes(tmp_path: Path) -
         ('convert: {alphabet: "ab\\u2028"}', r"U\+2028.*on one line"),
         ('convert: {alphabet: "ab\\x07"}', r"U\+0007, which no setting may have$"),
         ('convert: {alphabet: "ab\\ud83d"}', r"U\+D83D"),
+        ('corpus: {columns: {text: "a\\ufffe"}}', r"'corpus.columns.text' has the character U\+FFFE"),
+        ('convert: {alphabet: "ab\\U0010ffff"}', r"U\+10FFFF"),
         ('corpus: {columns: {text: "a\\tb"}}', r"'corpus.columns.text' has the character U\+0009"),
         ('language: {text: ["a.txt", "b\\0.txt"]}', r"'language.text\[1\]' has the character U\+0000"),
     ],

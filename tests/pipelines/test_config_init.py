@@ -430,13 +430,13 @@ def test_the_demo_is_not_told_so_and_read_prompts_are(tmp_path: Path, real_data:
 @pytest.mark.parametrize("name", ["all.jsonl", "all.csv"])
 def test_times_that_are_not_read_are_told_before_a_run(name: str, tmp_path: Path) -> None:
     recording(tmp_path / "a.wav", seconds=3.0)
-    rows = [{"path": "a.wav", "text": f"good day {n}", "start_ms": 10 * n, "end_ms": 900 + n} for n in range(20)]
+    rows = [{"path": "a.wav", "text": f"good day {n}", "start_frame": n, "end_frame": 90 + n} for n in range(20)]
     lines = [json.dumps(row) for row in rows]
     if name.endswith(".csv"):
         lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     findings = "\n".join(propose_config(tmp_path).findings)
-    assert "start_ms and end_ms are kept, and cut no recording" in findings
+    assert "start_frame and end_frame are kept, and cut no recording" in findings
     assert "corpus.columns.offset names another column" in findings
 
 

@@ -4,23 +4,26 @@ https://deepspeech.readthedocs.io/en/latest/TRAINING.html. The header tells the 
 or a bar. Every `*.csv` and `*.tsv` below the root whose header names
 a recording and a text is read, under the usual names (`USUAL_COLUMNS`) or those of `corpus.columns`; the name of
 the file is the split (`train.csv`, `dev.csv`, `test.csv`) unless a column gives it. A CSV is quoted as spreadsheets
-quote; a TSV is not quoted.
+quote; a TSV is not, unless all fields with quotation marks in its first rows are quoted as Excel quotes them.
 """
 
 import csv
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.table_columns import (
     USUAL_COLUMNS,
+    Sample,
     describe_sides,
-    describe_times,
-    end_column,
+    describe_texts,
+    describe_unread,
     map_columns,
+    name_columns,
+    read_times,
 )
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
@@ -33,8 +36,11 @@ SEPARATORS = (",", ";", "\t", "|")
 """Of a table whose name ends in .csv; spreadsheets write semicolons where a comma begins a fraction."""
 MAX_SIZE_DIGITS = 18
 """Python refuses to parse numbers of thousands of digits."""
+SAMPLE = 200
+"""Rows of a table by whose values its columns are distinguished."""
 
 _STATED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t]*', re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 # The reader's own limit on a field (131,072 characters) would end the whole table; staging.py rejects such a text.
 csv.field_size_limit(2**31 - 1)
@@ -128,7 +134,8 @@ def table_entries(
     except csv.Error as error:
         print_status(f"{path}: left out: its header cannot be read ({error})")
         return None
-    columns = map_columns(header, corpus.settings.columns)
+    column_names = corpus.settings.columns
+    columns = map_columns(header, column_names)
     if not {"audio_filepath", "text"} <= columns.keys():
         if sides := describe_sides(header):
             raise WorkError(f"{corpus.root / path}: {sides}")
@@ -137,10 +144,51 @@ def table_entries(
     if repeated := {name for name in columns.values() if header.count(name) > 1}:
         names = ", ".join(sorted(repeated))
         raise WorkError(f"{corpus.root / path}: its header has {names} more than once; give each column its own name")
-    if times := describe_times(header, columns):
-        print_status(f"{path}: {times}")
+
+    # The first rows tell what the columns hold.
+    first, rows = _peek(rows)
+    if path.suffix.lower() == ".tsv" and _are_quoted(first):
+        first = list(map(_unquote, first))
+        rows = map(_unquote, rows)
+    whole = [dict(zip(header, row, strict=True)) for row in first if not count_fault(row, header)]
+    sample: Sample = {name: [value for row in whole if (value := row[name].strip())] for name in header}
+    columns = map_columns(header, column_names, sample)
+    remarks = [
+        name_columns(columns),
+        *describe_unread(header, columns, sample),
+        describe_texts(columns, column_names, whole),
+    ]
+    for line in filter(None, remarks):
+        print_status(f"{path}: {line}")
+
     read = _row_entries(rows, header, columns, corpus, path, split)
     return map(whole_recording, read) if is_whole and "offset" not in columns else read
+
+
+def _peek(rows: Iterator[list[str]]) -> tuple[list[list[str]], Iterator[list[str]]]:
+    """The first rows, and all of them; a fault within the first is raised where it is met again."""
+    first: list[list[str]] = []
+    try:
+        first.extend(itertools.islice(rows, SAMPLE))
+    except csv.Error as error:
+        return first, itertools.chain(first, _failing(error))
+    return first, itertools.chain(first, rows)
+
+
+def _failing(error: csv.Error) -> Iterator[list[str]]:
+    yield from ()
+    raise error
+
+
+def _are_quoted(rows: Sequence[list[str]]) -> bool:
+    """True if fields with quotation marks are quoted, and have them doubled, as Excel writes a TSV."""
+    # One text with a mark that is not doubled, and the marks are the table's own.
+    marked = [field.strip() for row in rows for field in row if '"' in field]
+    return all(map(_QUOTED.fullmatch, marked)) and any('""' in field[1:-1] for field in marked)
+
+
+def _unquote(row: list[str]) -> list[str]:
+    return [field.strip()[1:-1].replace('""', '"') if _QUOTED.fullmatch(field.strip()) else field for field in row]
 
 
 def _own_names(header: list[str], corpus: Corpus) -> list[str]:
@@ -164,13 +212,19 @@ def _row_entries(
     try:
         for number, row in enumerate(rows, start=2):
             if any(field.strip() for field in row):
-                yield _entry(row, header, columns, path, f"{path}, row {number}", split)
+                yield _entry(row, header, columns, corpus, path, f"{path}, row {number}", split)
     except csv.Error as error:
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
 
 
 def _entry(
-    row: list[str], header: list[str], columns: dict[str, str], path: PurePosixPath, source: str, split: str
+    row: list[str],
+    header: list[str],
+    columns: dict[str, str],
+    corpus: Corpus,
+    path: PurePosixPath,
+    source: str,
+    split: str,
 ) -> CorpusEntry | Reject:
     if fault := count_fault(row, header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {fault}")
@@ -188,21 +242,16 @@ def _entry(
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)
 
-    # Seconds, as offset and duration or as start and end. Rounding keeps 3.2 - 0.5 from being 2.7000000000000002.
-    timed_by = {key: name for key, name in columns.items() if key != "duration" or fields[key]}
     try:
-        offset, duration = (float(fields.get(key) or "0") for key in ("offset", "duration"))
-        if (end := end_column(header, timed_by)) and (until := values[end].strip()):
-            duration = round(float(until) - offset, 6)
-            if duration <= 0:
-                raise ValueError
-    except ValueError:
-        timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, timed_by)]
-        times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
-        point = "; write a point where the fraction begins, as in 0.5" if re.search(r"\d,\d", times) else ""
-        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted{point}")
+        offset, duration = read_times(
+            values, columns, corpus.settings.columns, lambda: corpus.sample_rate(audio, path.parent.as_posix())
+        )
+    except ValueError as error:
+        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {error}")
 
-    further = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
+    # The end stays, beside the duration that it gave.
+    used = {name for key, name in columns.items() if key != "end"}
+    further = {name: value for name, value in values.items() if name not in {*used, SIZE, ""}}
     own = (*UTTERANCE_KEYS, CHANNEL_KEY)
     extra = {f"corpus_{name}" if name in own else name: value for name, value in further.items()}
     if channel := fields.get("channel"):
@@ -215,7 +264,7 @@ def _entry(
         split=fields.get("split", "") or split,
         relative_to=path.parent.as_posix(),
         offset=offset,
-        duration=duration or None,
+        duration=duration,
         size=int(size) if SIZE in values else None,
         source=source,
         extra=extra,

@@ -52,7 +52,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         if path.suffix.lower() in TABLES:
             yield from _table(corpus, path, is_whole)
         elif path.suffix.lower() == ".jsonl":
-            read_line = LineReader(corpus.settings.columns, is_whole, describe=True)
+            read_line = LineReader(corpus.settings.columns, is_whole, describe=True, sample_rate=corpus.sample_rate)
             for number, line in corpus.read_lines(str(path)):
                 yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
         else:

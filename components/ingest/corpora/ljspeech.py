@@ -12,7 +12,8 @@ id up to its last hyphen is a section of a book (LJ001), and counts as a split o
 
 Others write other fields, which the first lines of a table tell apart: two fields, as Coqui's guide does (id|text);
 a path for the id; Piper's path|speaker|text; CSS10's four fields, the last a length; a third field that is no reading
-of the second, but a length, a speaker or phonemes. The text is then the second field, and the third is kept.
+of the second, but a length, a speaker, an emotion, a language or phonemes. The text is then the second field, and the
+third is kept.
 """
 
 import dataclasses
@@ -43,6 +44,25 @@ ALIKE = 0.5
 """Likeness of two fields (0 to 1) from which on one may be a reading of the other; numbers are read out."""
 MOST_COMPARED = 500
 """Characters of a field that are compared: the time grows with their square."""
+
+LABELS = {
+    "language": (
+        "af am ar as az be bg bn bs ca cs cy da de el en eo es et eu fa fi fil fr ga gl gu ha he hi hr hu hy id ig is "
+        "it ja jv ka kk km kn ko ku ky lb lo lt lv mg mi mk ml mn mr ms mt my ne nl no nb nn oc pa pl ps pt ro ru rw "
+        "sd si sk sl sn so sq sr sv sw ta te tg th ti tk tl tr tt ug uk ur uz vi wo xh yi yo yue zh zu deu eng fra spa "
+        "ita por nld rus cmn zho jpn kor ara hin tur pol ukr vie tha arabic chinese czech danish dutch english finnish "
+        "french german greek hebrew hindi hungarian indonesian italian japanese korean mandarin norwegian persian "
+        "polish portuguese romanian russian spanish swedish thai turkish ukrainian vietnamese 中文 英文 普通话 粤语"
+    ),
+    "emotion": (
+        "neutral calm happy happiness joy joyful sad sadness angry anger fear fearful scared disgust disgusted "
+        "surprise surprised excited frustrated bored boredom sleepy sleepiness tired amused amusement contempt whisper "
+        "shouting cheerful friendly serious hopeful terrified unfriendly narration conversational 中性 中立 平静 开心 "
+        "高兴 快乐 悲伤 难过 伤心 愤怒 生气 惊讶 害怕 恐惧 厌恶"
+    ),
+    "sex": "m f male female man woman 男 女",
+}
+"""Values of a field that is no text and no speaker, in small letters, without a country; by the key that keeps it."""
 
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _IPA = re.compile("[ˈˌːɐɑɒɔəɚɛɜɡɣɪɫɹɾʁʃʊʌʒʔθðŋæ]")
@@ -119,6 +139,9 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
     if count == 4 and _most(rows, 3, _NUMBER.fullmatch):
         print_status(f"{table}: four fields, the last a length, which is kept")
         return Fields(count=4, text=2, raw=1, extra={"length": 3})
+    if len(rows) > 1 and count == 4 and (label := _label([row[3] for row in rows])):
+        print_status(f"{table}: four fields, the last of the {label}, which is kept")
+        return Fields(count=4, text=2, raw=1, extra={label: 3})
     if len(rows) > 1 and count == 4 and _are_names([row[3] for row in rows]):
         print_status(f"{table}: four fields, the last a speaker")
         return Fields(count=4, text=2, raw=1, speaker=3)
@@ -152,6 +175,14 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
     if _most(rows, 2, _IPA.search):
         print_status(f"{table}: the third field has phonemes; they are kept, and the second field is the text")
         return Fields(count=3, text=1, extra={"phonemes": 2})
+
+    # Of one row nobody can tell; commands of a word each are no labels.
+    if label := _label(thirds) if len(rows) > 1 and len(set(thirds)) < len(set(seconds)) else "":
+        print_status(f"{table}: the third field is the {label}; it is kept, and the second is the text")
+        return Fields(count=3, text=1, extra={label: 2})
+    if label := _label(seconds) if len(rows) > 1 and len(set(seconds)) < len(set(thirds)) else "":
+        print_status(f"{table}: the second field is the {label}; it is kept, and the third is the text")
+        return Fields(count=3, text=2, extra={label: 1})
 
     # A speaker is a name without spaces, of which there are far fewer than texts.
     if _are_names(seconds) and len(set(seconds)) < len(set(thirds)):
@@ -209,6 +240,17 @@ def _are_names(values: Sequence[str]) -> bool:
     """True if most are single words, each of several lines."""
     words = [value for value in values if value and not re.search(r"\s", value)]
     return len(words) >= MOST * len(values) and len(set(words)) <= max(1, len(words) / 2)
+
+
+def _label(values: Sequence[str]) -> str:
+    """The key of values that are all emotions, languages or sexes; empty if they are something else.
+
+    >>> _label(["de_DE", "en"]), _label(["Happy", "neutral"]), _label(["F", "m"]), _label(["ann", "bob"])
+    ('language', 'emotion', 'sex', '')
+    """
+    # A language may have a country behind it.
+    words = {re.sub(r"[-_]([a-z]{2,4}|\d{3})$", "", value.strip().lower()) for value in values}
+    return next((label for label, values_ in LABELS.items() if words <= {*values_.split()}), "")
 
 
 def _split(line: str) -> list[str]:

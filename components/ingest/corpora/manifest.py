@@ -8,18 +8,22 @@ understood where the usual ones are absent (`USUAL_COLUMNS`).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.settings import ColumnNames
 from voxline.components.ingest.table_columns import (
+    TIMES,
     USUAL_COLUMNS,
     describe_sides,
-    describe_times,
-    end_column,
+    describe_texts,
+    describe_unread,
     map_columns,
+    name_columns,
+    read_times,
+    single,
 )
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
@@ -42,7 +46,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
 
-    read_line = LineReader(corpus.settings.columns, describe=True)
+    read_line = LineReader(corpus.settings.columns, describe=True, sample_rate=corpus.sample_rate)
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
@@ -119,22 +123,44 @@ def _is_manifest(path: PurePosixPath) -> bool:
     return (name.endswith(".jsonl") and name != REJECTS_FILE) or (name.endswith(".json") and "manifest" in name)
 
 
+class _Plan(NamedTuple):
+    """The values that a set of keys holds.
+
+    Attributes:
+      columns: `map_columns`; empty if all keys have a manifest's own names already.
+      has_times: times are in other units, or have an end: they are computed.
+      has_texts: another key is of a text too.
+    """
+
+    columns: dict[str, str]
+    has_times: bool
+    has_texts: bool
+
+
 class LineReader:
     """Reads lines of JSON as entries.
 
     Args:
       columns: the names of keys that a person chose.
       is_whole: the duration of a line without an offset is only kept: its recording is the utterance.
-      describe: says once which further keys look like times, and are not read.
+      describe: says once which further keys look like times, channels or texts, and how they are read.
+      sample_rate: of a recording by its path and the folder of that, in Hz; None: times in samples are rejects.
     """
 
-    def __init__(self, columns: ColumnNames, is_whole: bool = False, describe: bool = False) -> None:
+    def __init__(
+        self,
+        columns: ColumnNames,
+        is_whole: bool = False,
+        describe: bool = False,
+        sample_rate: Callable[[str, str], int] | None = None,
+    ) -> None:
         self._columns = columns
         self._is_whole = is_whole
         self._describe = describe
+        self._sample_rate = sample_rate
         self._chosen = columns != ColumnNames()
-        self._usual: set[tuple[str, ...]] = set()
-        self._timeless: set[tuple[str, ...]] = set()
+        self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], _Plan] = {}
+        self._told: set[str] = set()
 
     def __call__(self, line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
         """The entry of a line.
@@ -161,8 +187,12 @@ class LineReader:
 
     def entry(self, values: dict[str, Any], source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
         """The entry of a line's values."""
-        if self._chosen or not values.keys() >= _NAMES or not values.keys().isdisjoint(_OTHER_NAMES):
-            values = self._renamed(values)
+        if self._chosen or not values.keys() <= _KNOWN:
+            try:
+                values = self._renamed(values, source, folder)
+            except ValueError as error:
+                named = values.get("id") or source
+                return Reject(str(named), Reason.BAD_ENTRY, f"{source}: {error}")
 
         get = values.get
         id = get("id")
@@ -178,8 +208,6 @@ class LineReader:
         if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):
             return fault
         extra = {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN}
-        if extra and self._describe:
-            self._describe_times(extra, source, offset, duration)
         entry = CorpusEntry(
             "" if id is None else str(id),
             str(audio),
@@ -195,40 +223,77 @@ class LineReader:
         )
         return whole_recording(entry) if self._is_whole and offset is None else entry
 
-    def _describe_times(self, extra: dict[str, Any], source: str, offset: Any, duration: Any) -> None:
-        """Says once that keys look like times and are not read; sets of keys without any are remembered."""
-        keys = tuple(extra)
-        if offset is not None or keys in self._timeless:
-            return
-        if times := describe_times(keys, {} if duration is None else {"duration": "duration"}):
-            print_status(f"{source}: {times}")
-            self._describe = False
-        elif len(self._timeless) < _MAX_USUAL:
-            self._timeless.add(keys)
+    def _renamed(self, values: dict[str, Any], source: str, folder: str) -> dict[str, Any]:
+        """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`.
 
-    def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
-        # Sets of keys that need no other names are remembered: most lines of a manifest have the same ones.
-        present = tuple(values)
-        if None in values.values():
-            present = tuple(name for name in present if values[name] is not None)
-        if present in self._usual and len(present) == len(values):
+        Raises:
+          ValueError: of `read_times`.
+        """
+        # Sets of keys are remembered: most lines of a manifest have the same ones.
+        flat = values
+        lists: tuple[str, ...] = ()
+        kinds = set(map(type, values.values()))
+        if dict in kinds:
+            flat = _flattened(values)
+        if list in kinds:
+            lists = tuple(name for name, value in values.items() if type(value) is list)
+        present = tuple(flat)
+        if type(None) in kinds:
+            present = tuple(name for name in present if flat[name] is not None)
+        plan = self._plans.get((present, lists))
+        if plan is None:
+            plan = self._plan(present, flat, source)
+            if len(self._plans) < _MAX_USUAL:
+                self._plans[present, lists] = plan
+
+        # Texts may differ in some lines alone, so that each is looked at until one does.
+        columns = plan.columns
+        if plan.has_texts and self._describe:
+            self._tell(source, describe_texts(columns, self._columns, [flat]))
+        if not columns:
             return values
 
-        columns = map_columns(present, self._columns)
-        end = end_column(values, columns)
-        if not end and all(key == name for key, name in columns.items()) and not self._chosen:
-            if len(present) == len(values) and len(self._usual) < _MAX_USUAL:
-                self._usual.add(present)
-            return values
-
-        renamed = {key: values[name] for key, name in columns.items()}
-        if end and values[end] is not None:
-            renamed["duration"] = _duration_until(values[end], renamed["offset"])
+        # The end is kept beside the duration that it gives.
+        renamed = {key: flat[name] for key, name in columns.items() if key != "end"}
+        audio = renamed.get("audio_filepath")
+        if isinstance(audio, dict) and isinstance(audio.get("path"), str):  # as the Hub's rows are dumped
+            renamed["audio_filepath"] = audio["path"]
+            renamed["corpus_audio"] = {name: value for name, value in audio.items() if name not in ("path", "array")}
+        if "channel" in renamed:
+            renamed["channel"] = single(renamed["channel"])
+        if plan.has_times:
+            renamed["offset"], renamed["duration"] = read_times(
+                flat, columns, self._columns, lambda: self._rate(renamed.get("audio_filepath"), folder)
+            )
+        moved = {name for key, name in columns.items() if key != "end"}
         for name, value in values.items():
-            if name not in columns.values() and not (value is None and name in USUAL_COLUMNS):
+            if name not in moved and not (value is None and name in USUAL_COLUMNS):
                 renamed[f"corpus_{name}" if name in USUAL_COLUMNS else name] = value
         return renamed
+
+    def _plan(self, present: tuple[str, ...], flat: dict[str, Any], source: str) -> _Plan:
+        sample = {name: [flat[name]] for name in present}
+        columns = map_columns(present, self._columns, sample)
+        if self._describe:
+            for line in (name_columns(columns), *describe_unread(present, columns, sample)):
+                self._tell(source, line)
+        usual = all(columns[key].lower() in USUAL_COLUMNS[key] for key in TIMES if key in columns and key != "end")
+        has_texts = len({*present}.intersection(USUAL_COLUMNS["text"])) > 1
+        as_they_are = len(present) == len(flat) and all(key == name for key, name in columns.items())
+        return _Plan({} if as_they_are and not self._chosen else columns, "end" in columns or not usual, has_texts)
+
+    def _tell(self, source: str, line: str) -> None:
+        """Prints a remark about a line's keys, once."""
+        # Examples differ from line to line.
+        subject = line.partition(": ")[0]
+        if line and subject not in self._told and len(self._told) < _MAX_USUAL:
+            self._told.add(subject)
+            print_status(f"{source}: {line}")
+
+    def _rate(self, audio: Any, folder: str) -> int:
+        if self._sample_rate is None or not isinstance(audio, str):
+            raise ValueError("times in samples, which are read in the formats manifest and csv; write seconds")
+        return self._sample_rate(audio, folder)
 
     def _fault(self, values: dict[str, Any], source: str) -> Reject | None:
         """Checks the values of a line one by one."""
@@ -281,11 +346,13 @@ def _repeated_key(line: str) -> str:
     return repeated[0] if repeated else ""
 
 
-def _duration_until(end: Any, offset: Any) -> Any:
-    """The seconds between them; a text that no duration is, and that names both, where they are no such span."""
-    if is_seconds(end) and is_seconds(offset) and end > offset:
-        return round(end - offset, 6)
-    return f"{end!r} - {offset!r}"
+def _flattened(values: dict[str, Any]) -> dict[str, Any]:
+    """The values, and those of its mappings: `segment.start` of {"segment": {"start": 0.5}}."""
+    flat = dict(values)
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items() if f"{name}.{key}" not in values}
+    return flat
 
 
 def _is_seconds(value: Any) -> bool:
@@ -299,9 +366,6 @@ def _is_name(value: Any) -> bool:
 _MAX_USUAL = 64
 """Sets of keys that a reader remembers; a corpus has a few."""
 _KNOWN = frozenset(UTTERANCE_KEYS)
-_NAMES = frozenset(("id", "audio_filepath", "text", "speaker", "split", "duration"))
-_OTHER_NAMES = {name for key in ("offset", "channel") for name in USUAL_COLUMNS[key] if name != key}
-"""Of values that a line may lack, where it has all of `_NAMES`."""
 _CHECKS = (
     ("id", "a text or a whole number is accepted", _is_name),
     ("audio_filepath", "a path is accepted", lambda value: isinstance(value, str) and value != ""),

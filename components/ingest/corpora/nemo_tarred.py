@@ -56,7 +56,7 @@ def _dataset(
     # NeMo finds a recording by its name without folder and extension, and so do we. The names of one tar are in memory
     # at a time: a manifest is mostly in the order of the tars.
     members: dict[int, dict[str, str]] = {}
-    read_line = LineReader(corpus.settings.columns)
+    read_line = LineReader(corpus.settings.columns, describe=True)
     for path in manifests:
         in_name = _SHARD.fullmatch(path.name)
         for number, line in corpus.read_lines(str(path)):

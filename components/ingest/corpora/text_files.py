@@ -5,7 +5,8 @@
     train-clean-100/103/1241/103_1241_000000_000001.wav, .normalized.txt  LibriTTS; .original.txt is kept as `raw`
 
 A text in another tree has the path of its recording but for one folder. The speaker is the folder with whose name that
-of the recording begins, or else its folder; a folder train, dev or test is the split. Both microphones of VCTK are
+of the recording begins, or else its folder; a folder train, dev or test is the split. A text with times, such as
+subtitles or labels, is a reject. Both microphones of VCTK are
 utterances: split it by speaker, so that one of a pair is not tested on what the other was trained on.
 """
 
@@ -28,6 +29,24 @@ MOST = 0.9
 """Share of these that have them."""
 MOST_LINES = 3
 """Of a .lab; more are a label of each sound, as speech synthesis has them."""
+
+_FORMS = {
+    "subtitles (SRT or WebVTT), with times": r"WEBVTT|(?s:.*?)(?:\d+:)?\d+:\d+[.,]\d+\s*-->",
+    "lyrics with times (LRC)": r"(?:\s*\[[a-z]+:[^\]\n]*\]\n)*\s*\[\d+:\d+(?:[.:]\d+)?\]",
+    "segments with times (STM or CTM)": (
+        r"(?:;;[^\n]*\n)*\S+[ \t]+\w+[ \t]+(?:\S+[ \t]+)?\d+\.\d+[ \t]+\d+\.\d+[ \t]+\S"
+    ),
+    "a TextGrid of Praat": r'\s*(?:File type = )?"ooTextFile',
+    "JSON": r'\s*(?:\{\s*"[^"\n]*"\s*:|\[\s*\{\s*")',
+    "a document of XML or HTML": r"\s*<(?:\?xml|!doctype|html|body|annotation|trans|tt)\b",
+    "a document in RTF": r"\{\\rtf",
+}
+_NO_TEXTS = {form: re.compile(pattern, re.IGNORECASE) for form, pattern in _FORMS.items()}
+"""What a text file may hold besides a transcript, by its beginning; it has times or marks that nobody speaks."""
+_CLOCKED = re.compile(r"\s*[\[(<]?(?:\d+:)?\d+:\d\d(?:[.,]\d+)?[\])>]?[\s:-]")
+"""A time in front of a line; several such lines are no transcript."""
+_LABELLED = re.compile(r"\s*\d+[.,]\d+\s+\d+[.,]\d+(?:\s|$)")
+"""A line of a label track."""
 
 _MICROPHONE = re.compile(r"_mic\d$")
 _SAMPLES = re.compile(r"\d+\s+\d+\s+(?=\S)")
@@ -140,6 +159,12 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
         return Reject(str(audio), Reason.BAD_ENTRY, str(error))
     if path.suffix.lower() == ".lab" and len(text.split("\n")) > MOST_LINES:
         return Reject(str(audio), Reason.BAD_ENTRY, f"{source}: times of sounds, as it seems; a transcript is accepted")
+    if form := _other_form(text):
+        detail = (
+            f"{source}: {form}, and no transcript: {' '.join(text.split())[:60]!r}; write the words alone, or a "
+            "manifest with a line of text, offset and duration (in seconds) for each part"
+        )
+        return Reject(str(audio), Reason.BAD_ENTRY, detail)
     if drop_samples:
         text = _SAMPLES.sub("", text, count=1)
 
@@ -153,6 +178,26 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
         source=source,
         extra=extra,
     )
+
+
+def _other_form(text: str) -> str:
+    """The form of a file that is no transcript; empty if it may be one.
+
+    >>> _other_form("1\\n00:00:00,000 --> 00:00:01,500\\nGood day.\\n")
+    'subtitles (SRT or WebVTT), with times'
+    >>> _other_form("0.00\\t1.00\\tgood\\n1.00\\t2.00\\tday\\n"), _other_form("7:30 is when we go")
+    ('labels with times, as Audacity writes them', '')
+    """
+    for form, pattern in _NO_TEXTS.items():
+        if pattern.match(text):
+            return form
+
+    # A label track has times in front of each line; of a text, a first word may be a time.
+    lines = [line for line in text.split("\n") if line.strip()]
+    if lines and all(map(_LABELLED.match, lines)):
+        return "labels with times, as Audacity writes them"
+    clocked = [line for line in lines if _CLOCKED.match(line)]
+    return "lines with times" if len(clocked) > 1 and len(clocked) * 2 >= len(lines) else ""
 
 
 def _speaker(audio: PurePosixPath) -> str:
