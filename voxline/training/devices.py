@@ -8,7 +8,9 @@ one device with the whole batch (except for batch normalization, whose statistic
 import contextlib
 import json
 import os
+import resource
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from voxline.errors import SettingsError, WorkError
 from voxline.training.batches import ReplicaShare
 from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
 
+LOCKED_MEMORY = 64 * 2**30
+"""Bytes that the driver of TPU chips may want to lock, by GKE's documentation."""
 CPU_ONLY = "or write accelerator: null under cluster.steps.train"
 
 
@@ -99,6 +103,11 @@ def has_accelerator() -> bool:
     return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
 
 
+def accelerator_count(strategy: Any) -> int:
+    """The GPUs or TPU cores that a strategy computes on; 0 on CPUs."""
+    return int(strategy.num_replicas_in_sync) if has_accelerator() else 0
+
+
 def is_tpu(strategy: Any) -> bool:
     """True if a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
@@ -167,6 +176,7 @@ def _tpu_strategy(strategy: str, workers: int) -> Any:
         )
 
     count = _requested()[1]
+    locked = _raise_locked_memory()
     try:
         # TensorFlow must know the TPUs before it computes anything.
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
@@ -177,7 +187,7 @@ def _tpu_strategy(strategy: str, workers: int) -> Any:
         reason = str(error).splitlines()[0][:200]
         raise WorkError(
             f"the pod requests {count} TPU chips and TensorFlow cannot start them ({reason}); "
-            f"check the image (model-tpu) and that no other process uses them, {CPU_ONLY}"
+            f"check the image (model-tpu) and that no other process uses them, {CPU_ONLY}{_barriers(locked)}"
         ) from error
 
     if tpu_strategy.num_replicas_in_sync < count:
@@ -187,6 +197,32 @@ def _tpu_strategy(strategy: str, workers: int) -> Any:
         )
 
     return tpu_strategy
+
+
+def _raise_locked_memory() -> int:
+    """Raises the limit of locked memory as far as the pod may, for the chips' direct access to memory; in bytes.
+
+    A limit of -1 is none. See cloud.google.com/kubernetes-engine/docs/how-to/tpus#privileged-mode.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+
+
+def _barriers(locked: int, root: Path = Path("/dev")) -> str:
+    """What of this pod's rights keeps TPU chips from it, for the end of a message; empty if nothing does.
+
+    Args:
+      locked: limit of locked memory in bytes; -1: none.
+      root: the folder of the devices.
+    """
+    devices = sorted([*root.glob("accel*"), *root.glob("vfio/[0-9]*")])
+    closed = [str(device) for device in devices if not os.access(device, os.R_OK | os.W_OK)]
+    reasons = [f"user {os.getuid()} may not open {', '.join(closed)}"] if closed else []
+    if devices and locked not in (-1, resource.RLIM_INFINITY) and locked < LOCKED_MEMORY:
+        reasons.append(f"it may lock {locked / 2**20:,.0f} MiB of memory, and GKE asks for {LOCKED_MEMORY >> 30} GiB")
+    return f"; {'; '.join(reasons)} (docs/cluster/gke.md, TPUs)" if reasons else ""
 
 
 def worker_count() -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,19 @@ def test_a_booked_accelerator_that_is_not_there_ends_the_step(
         devices.choose_strategy("auto")
 
 
+def test_chips_that_the_pod_may_not_use_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vfio").mkdir()
+    for name in ("0", "1", "vfio"):  # the last one is no chip
+        (tmp_path / "vfio" / name).touch()
+    assert devices._barriers(-1, tmp_path) == ""
+    monkeypatch.setattr("voxline.training.devices.os.access", lambda path, _: Path(path).name == "0")
+    told = devices._barriers(8 * 2**20, tmp_path)
+    assert (
+        f"user {os.getuid()} may not open {tmp_path}/vfio/1; it may lock 8 MiB of memory, and GKE asks for 64" in told
+    )
+    assert devices._barriers(8 * 2**20, tmp_path / "none") == ""
+
+
 @pytest.mark.parametrize("strategy", ["one", "multi_worker"])
 def test_a_strategy_that_does_not_suit_a_tpu_is_refused(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     monkeypatch.setenv(ACCELERATOR_ENV, "tpu:4")
@@ -225,29 +239,31 @@ def test_a_strategy_that_does_not_suit_a_tpu_is_refused(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
-    process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
+@pytest.mark.parametrize("count", [2, 4])
+def test_several_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path, count: int) -> None:
+    answer = tmp_path / "result.json"
+    process = start_process(on_one_and_several_devices, tones.folder, answer, count, log=tmp_path / "log")
     process.join()
     assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
-    one, two = result["hypotheses"]
-    assert [row[:2] for row in one] == [row[:2] for row in two]
-    assert [row[0] for row in two] == list(range(5))
+    one, several = result["hypotheses"]
+    assert [row[:2] for row in one] == [row[:2] for row in several]
+    assert [row[0] for row in several] == list(range(5))
     assert result["kept"]
-    assert "train.xla is true, and training uses 2 devices" in result["refused"]
+    assert f"train.xla is true, and training uses {count} devices" in result["refused"]
 
 
-def on_one_and_two_devices(folder: Path, answer: Path) -> None:
+def on_one_and_several_devices(folder: Path, answer: Path, count: int) -> None:
     processor = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * count)
     dataset = Dataset.read(folder)
     some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))
-    # Each utterance twice, so that both devices hear the same and batch normalisation sees the same.
-    twice = np.repeat(np.arange(5), 2)
-    ids, texts = [some.ids[row] for row in twice], [some.texts[row] for row in twice]
-    batch = Batch(ids, texts, some.features[twice], some.frames[twice], some.labels[twice], some.counts[twice])
+    # Each utterance on each device, so that all hear the same and batch normalisation sees the same.
+    rows = np.repeat(np.arange(5), count)
+    ids, texts = [some.ids[row] for row in rows], [some.texts[row] for row in rows]
+    batch = Batch(ids, texts, some.features[rows], some.frames[rows], some.labels[rows], some.counts[rows])
     states, steps, hypotheses = [], [], []
     for name in ("one", "mirrored"):
         strategy = devices.choose_strategy(name)
@@ -255,7 +271,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
         steps.append([module.train_step(batch, 0.01, step).loss for step in range(5)])
         states.append(module.state())
         hypotheses.append(sorted(dataclasses.astuple(each) for each in module.transcribe(some)))
-    assert strategy.num_replicas_in_sync == 2
+    assert strategy.num_replicas_in_sync == count
     difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
     bad = module.train_step(dataclasses.replace(batch, features=batch.features * np.nan), 0.01, 9)
     kept = all(np.array_equal(states[1][name], value) for name, value in module.state().items())
