@@ -10,10 +10,11 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from voxline.errors import VoxlineError
+from voxline.errors import VoxlineError, WorkError
+from voxline.notify.cost import CostSettings, RunCost, reserved_from
 from voxline.notify.deliver import announce_end, announce_start
 from voxline.notify.event import Erasure, PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
@@ -33,6 +34,9 @@ class NotifiedRun:
       steps: of the graph, in order; the last one sends the outcome.
       settings: the section `notify` as JSON values.
       training: `RunIdentity.training`.
+      prices: the section `cost` as JSON values.
+      reserved: step → the cores and the accelerators of its pod; a step whose pods are not known is absent.
+      like: `RunCost.like`.
       links: step → the name under which the event links its page. Of several steps with a name, the last one has it.
     """
 
@@ -44,6 +48,9 @@ class NotifiedRun:
     settings: dict[str, Any]
     links: dict[str, str] = dataclasses.field(default_factory=dict)
     training: str = ""
+    prices: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reserved: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    like: str = ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, ensure_ascii=False)
@@ -159,6 +166,7 @@ class _Records:
             explained = published.explain(reason) if published else reason
             run_event = RunEvent.of(self.identity(began), ordered, status, explained, links, published)
             run_event = run_event.with_erasure(Erasure.find(registry, self._run.model))
+            run_event = dataclasses.replace(run_event, cost=self._cost(ordered))
             if not settings.history:
                 return run_event
             from voxline.forecast.run_forecast import with_anomalies  # it imports numpy, which a client does not have
@@ -166,6 +174,16 @@ class _Records:
             return with_anomalies(run_event, settings.history)
 
         announce_end(event, settings)
+
+    def _cost(self, steps: Sequence[StepRecord]) -> RunCost:
+        """Reckons the pods of some steps while their steps ran; the start of a pod is not in it."""
+        pushed = next((step for step in steps if "verdict" in step.outputs), None)
+        verdict = None
+        with contextlib.suppress(OSError, ValueError, WorkError):
+            verdict = json.loads(pushed.read_output("verdict")) if pushed else None
+        prices = CostSettings.of(self._run.prices, "cost")
+        reserved = reserved_from(self._run.reserved)
+        return RunCost.of(steps, prices, reserved=reserved, like=self._run.like, verdict=verdict)
 
     def _read(self, step: str) -> tuple[float, StepRecord] | None:
         try:

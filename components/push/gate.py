@@ -84,6 +84,8 @@ class GateCheck:
       passed: None if there was nothing to compare or to measure, so that nothing was checked.
       measured, limit: None if the check is not about a number.
       detail: a sentence for a person: the finding and, if it failed, what is accepted.
+      metric: name of the metric of a comparison with another model; empty: no comparison.
+      difference: by which the model was measured worse than the other one, not the bound that is judged.
     """
 
     name: str
@@ -91,6 +93,8 @@ class GateCheck:
     detail: str
     measured: float | None = None
     limit: float | None = None
+    metric: str = ""
+    difference: float | None = None
 
     @property
     def status(self) -> Status:
@@ -329,7 +333,7 @@ def _check_as_measured(evaluation: Evaluation, opponent: Opponent, settings: Pus
             f"({metric.format(before)}), as measured; {metric.format_difference(metric.sign * margin)} is accepted: "
             f"{settings.describe_margin(metric.name)}"
         )
-        checks.append(GateCheck(title, difference <= margin, detail, difference, margin))
+        checks.append(GateCheck(title, difference <= margin, detail, difference, margin, name, difference))
     return checks
 
 
@@ -517,7 +521,7 @@ def _check_metric(
         detail += _describe_need(metric, needed, wider)
     # JSON has no infinity, which is the bound of too few utterances.
     measured = highest if math.isfinite(highest) else None
-    return GateCheck(title, passed, detail, measured, margin)
+    return GateCheck(title, passed, detail, measured, margin, metric.name, compared.difference)
 
 
 def _count_differences(

@@ -278,6 +278,7 @@ def _train(
 
     # Imported late: they import TensorFlow, and a reused output needs none of it.
     from voxline.training.averaging import TRAINED
+    from voxline.training.devices import accelerator_count
     from voxline.training.pruner import PairedPruner
     from voxline.training.trainer import Trainer
 
@@ -327,6 +328,8 @@ def _train(
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
 
     work.counts.update(result.counts)
+    if accelerators := accelerator_count(task.strategy):
+        work.counts["accelerators"] = accelerators
     if result.data_wait > MOST_DATA_WAIT:
         print_status(
             f"train: steps waited for their data {result.data_wait:.0%} of the time; give the step more cores, raise "

@@ -49,6 +49,21 @@ def add_cluster_commands(app: typer.Typer) -> None:
     app.add_typer(schedule, name="schedule")
 
 
+def _show_estimate(config: "RunConfig") -> None:
+    """Prints what a run will take.
+
+    Raises:
+      SettingsError: that may be more than its budget.
+    """
+    from voxline.pipelines.local.cost_estimate import estimate_submission, refuse_above_budget
+
+    # Before the server is asked for anything.
+    estimate = estimate_submission(config)
+    remark = refuse_above_budget(estimate, config)
+    for line in [*estimate.lines, *([remark] if remark else [])]:
+        typer.echo(line)
+
+
 @takes_connection()
 def submit(
     pipeline: Pipeline,
@@ -90,6 +105,8 @@ def submit(
         raise SettingsError("--resubmit: it needs --wait, because only a command that waits can start the run again")
     if check_platform(platform, resubmit=resubmit, **connection.given()):
         run_config, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
+        if run_config.cost.budget:
+            typer.echo("estimate   not known on Vertex AI, which keeps no history of runs: cost.budget is not checked")
         with compiled_for_vertex(run_config) as file, exit_on_signal("the console shows whether the run has started"):
             vertex.submit(file, submission.new_run_name(run_config), typer.echo, wait=wait)
         return
@@ -98,6 +115,7 @@ def submit(
     # its content, so that a nightly run uploads only what has changed.
     run_config = load_config(config, set_ or [], pipeline=pipeline)
     refuse_unmounted_paths(run_config)
+    _show_estimate(run_config)
     cluster = connection.open()
     with exit_on_signal("nothing was started; run the same command again"):
         compiled = submission.CompiledPipeline.of(run_config, cluster.version)

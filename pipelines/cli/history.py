@@ -49,6 +49,7 @@ def show_history(
     Example: voxline runs history runs/demo/registry --page history.html
     """
     runs = _read(location, name, model)
+    from voxline.notify.cost import cost_phrases
     from voxline.pipelines.cli.history_page import headline, history_page
 
     if page:
@@ -66,6 +67,8 @@ def show_history(
         result = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
         if anomalies := run.get("anomalies"):
             result += f"  (stands out: {', '.join(anomaly['figure'] for anomaly in anomalies)})"
+        if used := cost_phrases(run.get("cost")):
+            result += f"  ({', '.join(used)})"
         typer.echo(f"{ended}  {identity['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {result}".rstrip())
 
 

@@ -16,6 +16,7 @@ from voxline.forecast.run_forecast import (
     title_of,
 )
 from voxline.metrics.catalog import CATALOG, Metric
+from voxline.notify.cost import cost_phrases
 from voxline.notify.event import FigureAnomaly
 from voxline.notify.history import Run, figure_names, figure_of
 from voxline.registry.anchor import current_anchor
@@ -241,6 +242,7 @@ def _runs_table(runs: Sequence[Run], name: str) -> Block:
             run["version"] or "",
             run["dataset_version"] or "",
             f"{run['run']['seconds']:.0f}",
+            ", ".join(cost_phrases(run.get("cost"))),
             run["reason"],
             "; ".join(describe_anomaly(FigureAnomaly(**anomaly)) for anomaly in run.get("anomalies", [])),
         )
@@ -248,7 +250,7 @@ def _runs_table(runs: Sequence[Run], name: str) -> Block:
     ]
 
     # Newest first, also where no script can sort the rows.
-    columns = ("ended (UTC)", "verdict", "metric", "version", "dataset", "seconds", "reason", "stands out")
+    columns = ("ended (UTC)", "verdict", "metric", "version", "dataset", "seconds", "cost", "reason", "stands out")
     return explorer_table(columns, rows, f"runs of {name}")
 
 

@@ -126,6 +126,14 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which steps would run and why; write nothing.")
     ] = False,
+    timing: Annotated[
+        bool | None,
+        typer.Option(
+            "--timing/--no-timing",
+            help="With --dry-run: time some steps of the training, if no run before tells how long it takes.  "
+            "[default: if cost has a price]",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json (or the plan) instead of progress.")] = False,
 ) -> None:
     """Run a pipeline on this machine; unchanged steps are reused.
@@ -149,7 +157,7 @@ def run(
         run_config = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / run_config.name
         if dry_run:
-            _print_plan(run_config, folder, until, force or [], as_json)
+            _print_plan(run_config, folder, until, force or [], timing, as_json)
             return
 
         # With --json standard output is the document alone.
@@ -181,22 +189,34 @@ def run(
         _fail(record.erasure.warning, NEEDS_A_PERSON)
 
 
-def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str], as_json: bool) -> None:
+def _print_plan(
+    config: "RunConfig", folder: Path, until: str, force: list[str], timing: bool | None, as_json: bool
+) -> None:
     import dataclasses
     import json
 
+    from voxline.pipelines.local.cost_estimate import estimate_run, history_location, refuse_above_budget
     from voxline.pipelines.local.plan import plan_run
     from voxline.pipelines.local.runner import check_run
 
     # The plan of a run that would be refused is the refusal.
-    check_run(config.for_this_machine(folder.absolute()), folder.absolute(), until, force)
+    local = config.for_this_machine(folder.absolute())
+    check_run(local, folder.absolute(), until, force)
     planned = plan_run(config, folder, until=until, force=force)
+
+    # Steps are timed for those who ask, or who gave a price: it takes half a minute.
+    timed = bool(config.cost.has_price) if timing is None else timing
+    estimate = estimate_run(local, planned, history_location(local), timing=timed)
+    remark = refuse_above_budget(estimate, config)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(step) for step in planned], indent=2, ensure_ascii=False))
+        steps = [{**dataclasses.asdict(step), "estimate": estimate.to_dict(step.name)} for step in planned]
+        typer.echo(json.dumps(steps, indent=2, ensure_ascii=False))
         return
     typer.echo(f"voxline {config.pipeline}: {config.name}, in {folder} (dry run: nothing is written)")
     for step in planned:
         typer.echo(step.line)
+    for line in [*estimate.lines, *([remark] if remark else [])]:
+        typer.echo(line)
 
 
 @app.command(epilog=EXIT_STATUS)

@@ -186,6 +186,9 @@ def _notified(config: RunConfig) -> str:
         settings=config.notify.plain(),
         links={step: STEPS[step].link for step in steps if STEPS[step].link},
         training=str(get_key(config.plain(), "publish.training") or ""),
+        prices=config.cost.plain(),
+        reserved={step: [pod.cores, pod.accelerators] for step, pod in config.reserved(steps).items()},
+        like=config.cost_digest(on_cluster=True),
     )
     return run.to_json()
 

@@ -70,6 +70,8 @@ class SettingReference:
         first = self.key.partition(".")[0].removesuffix("[]")
         if first == "cluster":
             return "compile, submit and schedule; ignored on this machine"
+        if first == "cost":
+            return "none; run and submit, before and after all steps"
 
         # A key that is no section, such as `store`, belongs to all steps.
         steps = {step.config_section: step.name for step in STEPS.values()}

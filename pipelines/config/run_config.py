@@ -1,6 +1,6 @@
 """The config of a run: its name, its locations, and a section for each step of every pipeline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -11,14 +11,16 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.validate.settings import ValidateSettings
+from voxline.notify.cost import CostSettings, Reserved
 from voxline.notify.settings import MlflowUri, NotifySettings
-from voxline.pipelines.config.cluster import ClusterSettings, attribute_of
+from voxline.pipelines.config.cluster import ClusterSettings, attribute_of, parse_quantity
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
 from voxline.pipelines.graphs import steps_by_config, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
+from voxline.store.hashing import hash_value
 from voxline.store.uris import is_remote
 
 # A name becomes a folder, part of a KFP run's name and of an artifact's, so it has no / and does not begin with a dot.
@@ -97,6 +99,9 @@ class RunConfig(Settings):
         default_factory=NotifySettings,
         description="where a run's outcome is sent",
     )
+    cost: CostSettings = pydantic.Field(
+        default_factory=CostSettings, description="prices, and the most that a run may cost"
+    )
     cluster: ClusterSettings = pydantic.Field(
         default_factory=ClusterSettings, description="resources and placement on a cluster; ignored on this machine"
     )
@@ -161,6 +166,29 @@ class RunConfig(Settings):
             elif value:
                 locations[key] = str(value)
         return locations
+
+    def reserved(self, steps: Iterable[str]) -> dict[str, Reserved]:
+        """Step → what its pod reserves. A training of several workers is absent: a template of k8s/ has their pods."""
+        pods = {step: self.cluster.steps.for_step(step) for step in steps}
+        several = {"train"} if self._worker_count() > 1 else set()
+        return {
+            step: Reserved(parse_quantity(pod.cpu), pod.devices.count if pod.devices else 0)
+            for step, pod in pods.items()
+            if step not in several
+        }
+
+    def cost_digest(self, *, on_cluster: bool) -> str:
+        """Names what the time of a training depends on, but for its epochs and its data."""
+        train = getattr(self, "train", None)
+        settings = train.key_values() if train else {}
+        settings.pop("epochs", None)
+        pod = self.cluster.steps.for_step("train")
+        place = [pod.cpu, pod.devices.plain() if pod.devices else None, self._worker_count()] if on_cluster else []
+        return hash_value({"pipeline": self.pipeline, "train": settings, "place": place})[:16]
+
+    def _worker_count(self) -> int:
+        train = getattr(self, "train", None)
+        return train.workers.count if train else 1
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.notify.cost import RunCost
 from voxline.notify.event import Erasure, FigureAnomaly, PublishedModel, RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.keys import get_key
@@ -40,6 +41,9 @@ class RunRecord:
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
       until: the last step, if not the whole graph was to run.
+      cost: what the run used; None while it runs.
+      energy_kwh: of the machine while the steps ran; None if it does not tell. In run.json it is part of the cost.
+      like: `RunCost.like`. In run.json it is part of the cost.
       published: the version that a push published before it failed or was killed. Not part of run.json.
       previous: of the last run in this folder, `config` and `started`; None if there was none. Not part of run.json.
     """
@@ -63,6 +67,9 @@ class RunRecord:
     failed_step: str | None = None
     report: str | None = None
     until: str | None = None
+    cost: RunCost | None = None
+    energy_kwh: float | None = None
+    like: str = ""
     published: PublishedModel | None = None
     erasure: Erasure = dataclasses.field(default_factory=Erasure)
     previous: dict[str, Any] | None = None
@@ -107,6 +114,7 @@ class RunRecord:
                 "warnings": self.warnings,
                 "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
                 "erased_in_production": self.erasure.utterances,
+                "cost": self.cost.to_dict() if self.cost else None,
                 "model": self.model,
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,

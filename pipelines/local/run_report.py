@@ -15,6 +15,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.forecast.run_forecast import format_figure, title_of
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
+from voxline.notify.cost import cost_phrases
 from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
@@ -149,6 +150,7 @@ def _facts(record: RunRecord) -> Block:
         f"Run {record.name}, {_date(record.started)}",
         f"{format_duration(time.time() - record.started)}",
         f"corpus {corpus_uris(record.config)}",
+        *cost_phrases(record.cost.to_dict() if record.cost else None),
         f"code {revision.removesuffix('+changes')[:12]}{dirty}",
     ]
     return small_print(" · ".join(facts))

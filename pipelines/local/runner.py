@@ -29,10 +29,12 @@ from typing import IO, TextIO
 from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.notify.event import RunEvent
-from voxline.notify.history import FOLDER, record_run
+from voxline.notify.history import record_run
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.console import Console, remove_colors, strip_colors
 from voxline.pipelines.graphs import steps_until
+from voxline.pipelines.local.cost_estimate import check_budget, history_location
+from voxline.pipelines.local.energy import metered_energy
 from voxline.pipelines.local.failure import Failure, parse_failure
 from voxline.pipelines.local.graph_process import GraphProcess, start_graph
 from voxline.pipelines.local.run_record import (
@@ -90,13 +92,16 @@ def run_pipeline(
       fork: this process is the command's own: a fork of it may run the graph, which saves the start of another Python.
 
     Raises:
-      SettingsError: the config cannot be run on this machine, the corpus does not exist, or a step is unknown.
+      SettingsError: the config cannot be run on this machine, the corpus does not exist, a step is unknown, or the run
+        may cost more than its budget.
       WorkError: another run uses the folder.
       KeyboardInterrupt: a signal arrived; the steps were stopped and the record was written.
     """
     run_dir = run_dir.absolute()
     config = config.for_this_machine(run_dir)
     steps = check_run(config, run_dir, until, force)
+    if remark := check_budget(config, run_dir, until, list(force), history_location(config)):
+        print_status(remark)
     make_run_dir(run_dir)
 
     with _exclusive(run_dir), _interruptible() as hurry, hold_store(config.store):
@@ -105,6 +110,7 @@ def run_pipeline(
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.recorded(), until=until or None)
         record.previous = previous
+        record.like = config.cost_digest(on_cluster=False)
         record.write()
         if config.notify.openlineage.url:
             from voxline.notify.deliver import announce_start
@@ -126,7 +132,7 @@ def run_pipeline(
             for step in record.steps:
                 step.status = record.status if step.status == "running" else step.status
             try:
-                finalize(record, _history_of(config))
+                finalize(record, history_location(config))
             finally:
                 write_last_record(record)
                 with contextlib.suppress(OSError):  # the terminal may be gone
@@ -155,25 +161,20 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
     @functools.cache  # the history and the receivers get the same event, with one end of the run
     def event() -> RunEvent:
         outcome = RunEvent.of(record.identity, record.steps, record.status, record.reason, links, record.published)
-        return dataclasses.replace(outcome, anomalies=tuple(record.anomalies)).with_erasure(record.erasure)
+        outcome = dataclasses.replace(outcome, anomalies=tuple(record.anomalies), cost=record.cost)
+        return outcome.with_erasure(record.erasure)
 
     # A history that `notify` names is written with the receivers below.
     root = config.history_root()
     if root and not config.notify.history:
         try:
-            record_run(event(), _history_of(config))
+            record_run(event(), history_location(config))
         except (VoxlineError, OSError, ValueError, KeyError) as error:  # the run is done, whatever happens here
             print_status(f"the run is not in the history of {root}: {error}")
     if config.notify.addresses():
         from voxline.notify.deliver import announce_end  # it imports requests, which takes half a second
 
         announce_end(event, config.notify)
-
-
-def _history_of(config: RunConfig) -> str:
-    """The location of the history of runs; empty if there is none."""
-    root = config.history_root()
-    return config.notify.history or ((open_store(root) / FOLDER).uri if root else "")
 
 
 @contextlib.contextmanager
@@ -256,6 +257,7 @@ def _run_graph(
         open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
         _graph_process(config, run_dir, record.until or "", force, fork) as process,
         _ended_gently(process, log, console, hurry),
+        metered_energy() as energy,
     ):
         for line in _lines(process):
             log.write(neutralize(remove_colors(line)))
@@ -281,6 +283,7 @@ def _run_graph(
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
                 console.line(line)
         succeeded = process.wait() == 0
+        record.energy_kwh = energy()
     if succeeded:
         return None
 

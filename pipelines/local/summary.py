@@ -1,12 +1,14 @@
 """The result of a run: its metrics, the verdict, and the last lines that the command prints."""
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
 from voxline.forecast.run_forecast import describe_anomaly, with_anomalies
 from voxline.metrics.catalog import headline_metrics
+from voxline.notify.cost import CostSettings, RunCost, cost_phrases
 from voxline.notify.event import Erasure, PublishedModel, RunEvent
 from voxline.pipelines.console import verdict_lines
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
@@ -33,6 +35,8 @@ def finalize(record: RunRecord, history: str = "") -> None:
     if forecast_step and forecast_step.counts.get("skipped"):
         record.reason = read_json(forecast_step.output("forecast"))["heading"]
 
+    verdict: dict[str, Any] | None = None
+
     # A push that failed, or was killed, may have published the model before: the registry's journal knows.
     pushed = record.step(writer_of("registry"))
     if pushed and pushed.status == "succeeded":
@@ -57,11 +61,15 @@ def finalize(record: RunRecord, history: str = "") -> None:
     if record.erasure.warning and record.erasure.warning not in record.reason:
         record.warnings.append(record.erasure.warning)
 
+    prices = CostSettings.of(record.config.get("cost", {}), "cost")
+    record.cost = RunCost.of(record.steps, prices, like=record.like, energy_kwh=record.energy_kwh, verdict=verdict)
+
     # The forecast compares what was filled in above, and the pages show all of it.
     if history and record.status == "succeeded":
         with contextlib.suppress(WorkError, OSError, ValueError, KeyError):  # the run has ended
             event = RunEvent.of(record.identity, record.steps, record.status, record.reason, {})
-            record.anomalies = list(with_anomalies(event, history).anomalies)
+            priced = dataclasses.replace(event, cost=record.cost)
+            record.anomalies = list(with_anomalies(priced, history).anomalies)
     write_run_report(record)
     name_logs(record)
 
@@ -102,6 +110,9 @@ def summary_lines(record: RunRecord) -> list[str]:
     lines += [f"{'warning':<17}{warning}" for warning in record.warnings]
     lines += [f"{'stands out':<17}{describe_anomaly(anomaly)}" for anomaly in record.anomalies]
     lines.append(f"{'time':<17}{format_duration(record.seconds)}, {format_duration(spent)} of processor time")
+    used = cost_phrases(record.cost.to_dict() if record.cost else None)
+    if len(used) > 1:  # processor time alone is in the line above
+        lines.append(f"{'cost':<17}{', '.join(used)}")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: unchanged input")
 

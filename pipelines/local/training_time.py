@@ -1,4 +1,6 @@
-"""How long a training takes on this machine: `voxline config init` times some steps of the network that it proposes.
+"""How long a training takes on this machine: some steps of its network are timed.
+
+`voxline config init` times the network that it proposes, and `voxline run --dry-run` that of a config.
 
 Some recordings from all over the corpus go through ingest, convert and extract as in a run, in a scratch folder, and
 the network trains on their features for a few seconds. Nothing is downloaded, and nothing of it is kept. The figure is
@@ -10,6 +12,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -22,17 +25,23 @@ from typing import Any
 import numpy as np
 
 from voxline.components.ingest.staging import ProbedUtterance
+from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.family import find_family
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.config.scaffold import ConfigProposal
 from voxline.pipelines.local.single_step import last_output, run_step
+from voxline.settings import merge
+from voxline.store.finished import read_done
+from voxline.store.objects import open_store
 from voxline.store.scratch import scratch_root
+from voxline.store.uris import is_remote
 
 SAMPLED = 52
 """Utterances that the timed steps train on, and those of dev and test that ingest asks for."""
 HELD_OUT = 4
+MOST_SAMPLED = 1_000
 LARGEST_SAMPLE = 500_000_000
 """Bytes of recordings that are copied at most."""
 SECONDS = 3.0
@@ -55,12 +64,14 @@ class TrainingTime:
       timed: how many were timed.
       total: the training as it is planned, if the machine stays as busy as it is.
       alone: the same in processor time: about what it takes where nothing else runs.
+      accelerators: on which it ran.
     """
 
     step: float
     timed: int
     total: float
     alone: float
+    accelerators: int = 0
 
 
 def time_training(proposal: ConfigProposal) -> TrainingTime:
@@ -80,12 +91,97 @@ def time_training(proposal: ConfigProposal) -> TrainingTime:
 
         train = config.section("train").plain()
         began = _moment()
-        start, steps = _time_steps(*_build(config, run_dir), train["learning_rate"], began)
+        start, steps = _time_steps(
+            *_build(config, last_output(run_dir, "extract") or ""), train["learning_rate"], began
+        )
+    return _add_up(start, steps, proposal.steps + FORWARD_SHARE * proposal.validated / train["batch_size"])
 
-    # Validations have no gradients.
+
+def time_run(config: RunConfig, dataset: str, manifest: str) -> TrainingTime:
+    """Times some steps of a config's training.
+
+    Args:
+      config: with all locations set.
+      dataset: location of the features; empty: some recordings of the corpus are made into features first.
+      manifest: location of the ingested corpus, for the number of its utterances; empty: it is ingested first.
+
+    Raises:
+      WorkError: the training or its corpus is of a kind that is not timed.
+      SettingsError: a step refuses the config.
+    """
+    train: Any = config.section("train")
+    if train.start.model:
+        raise WorkError(f"a training that starts from a model ({train.start.model}) is not timed")
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch, contextlib.redirect_stdout(io.StringIO()):
+        counts: dict[str, int] = {}
+        if not dataset:
+            counts, dataset = _extract_sample(config, manifest, Path(scratch))
+        began = _moment()
+        module, batches = _build(config, dataset)
+        start, steps = _time_steps(module, batches, train.learning_rate, began)
+    accelerators = _accelerators()
+
+    # The features of all are there, or those of a sample: then the steps follow from the number of utterances.
+    if counts:
+        in_step = batches.utterances / batches.steps if train.batch_seconds else train.step_size
+        copies = len(config.extract.speeds)
+        # Each recording is there once for each speed.
+        of_epoch = math.ceil(counts["train"] * copies / in_step)
+        planned = train.epochs * of_epoch
+        dev = counts["dev"]
+    else:
+        planned = sum(map(batches.steps_of, range(train.epochs)))
+        dev = Dataset.read(dataset).counts.get("dev", 0)
+    validations = planned / train.evaluate_steps if train.evaluate_steps else train.epochs / train.evaluate_epochs
+    return _add_up(start, steps, planned + FORWARD_SHARE * validations * dev / train.batch_size, accelerators)
+
+
+def _add_up(start: Moment, steps: list[Moment], planned: float, accelerators: int = 0) -> TrainingTime:
+    """The time of a start and of the planned steps; validations, which have no gradients, are counted as some."""
     step, processor = np.mean(steps, axis=0).tolist()
-    planned = proposal.steps + FORWARD_SHARE * proposal.validated / train["batch_size"]
-    return TrainingTime(step, len(steps), start[0] + planned * step, start[1] + planned * processor)
+    # The start, which compiles the network, is paid for once.
+    total = start[0] + planned * step
+    alone = start[1] + planned * processor
+    return TrainingTime(step, len(steps), total, alone, accelerators)
+
+
+def _extract_sample(config: RunConfig, manifest: str, scratch: Path) -> tuple[dict[str, int], str]:
+    """The utterances of a corpus by split, and the dataset of some of them.
+
+    Raises:
+      WorkError: the corpus is not one folder on this machine.
+    """
+    # Nothing is downloaded or unpacked for a figure.
+    corpus = config.corpus
+    if corpus.are_merged or is_remote(corpus.uri) or not Path(corpus.uri).is_dir():
+        raise WorkError(f"{corpus.uri or 'the corpus'} is not one folder on this machine; run until extract first")
+    # The config's own store, registry and datasets stay as they are.
+    values = {
+        **config.plain(),
+        "store": "",
+        "registry": "",
+        **({"datasets": ""} if hasattr(config, "datasets") else {}),
+    }
+    if manifest:
+        counts = read_done(open_store(manifest).local_path())["counts"]
+    else:
+        counts = run_step("ingest", type(config).model_validate(values), scratch / "whole", {}).counts
+
+    # Enough for two batches, from all over each split. Other speeds would take as long as the recordings themselves.
+    train: Any = config.section("train")
+    sampled = min(max(SAMPLED, 2 * train.step_size), MOST_SAMPLED)
+    limits = {"train": sampled, "dev": HELD_OUT, "test": HELD_OUT}
+    sample = merge(
+        values,
+        {
+            "corpus": {"limits": limits, "max_reject_share": 1.0},
+            "convert": {"max_reject_share": 1.0},
+            "extract": {"speeds": [1.0]},
+        },
+    )
+    for name in ("ingest", "convert", "extract"):
+        run_step(name, type(config).model_validate(sample), scratch / "sample", {})
+    return counts, last_output(scratch / "sample", "extract") or ""
 
 
 def _copy_sample(root: Path, entries: Sequence[ProbedUtterance], folder: Path) -> None:
@@ -128,14 +224,11 @@ def _config_of_sample(proposal: ConfigProposal, corpus: Path) -> RunConfig:
     return load_config([proposal.text, changes])
 
 
-def _build(config: RunConfig, run_dir: Path) -> tuple[Any, Any]:
+def _build(config: RunConfig, dataset: str) -> tuple[Any, Any]:
     """The network with its optimizer, and the batches of train."""
-    from voxline.data.dataset import Dataset
-
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    dataset = Dataset.read(last_output(run_dir, "extract") or "")
     family = find_family(config.pipeline)
-    task = family.build_task(family.training_settings(config.section("train")), dataset)
+    task = family.build_task(family.training_settings(config.section("train")), Dataset.read(dataset))
     return task.module, task.train
 
 
@@ -155,6 +248,13 @@ def _time_steps(module: Any, batches: Any, rate: float, began: Moment) -> tuple[
             break
     first, *others = ((end[0] - start[0], end[1] - start[1]) for start, end in itertools.pairwise(moments))
     return first, others
+
+
+def _accelerators() -> int:
+    """GPUs or TPU cores of this machine; TensorFlow is loaded already."""
+    from voxline.training import devices
+
+    return devices.accelerator_count(devices.choose_strategy("auto")) if devices.has_accelerator() else 0
 
 
 def _moment() -> Moment:

@@ -13,7 +13,6 @@ from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.scaffold import propose_config
 from voxline.pipelines.local import training_time
-from voxline.pipelines.local.single_step import last_output
 from voxline.pipelines.local.training_time import (
     HELD_OUT,
     MOST_STEPS,
@@ -47,9 +46,9 @@ def test_the_sample_goes_through_the_proposed_steps_and_the_plan_is_added_up(
     proposal = propose_config(noises(tmp_path / "words", ["yes", "no"] * 40, speaker="s{}"))
     datasets: list[Dataset] = []
 
-    def build(config: Any, run_dir: Path) -> tuple[None, None]:
+    def build(config: Any, dataset: str) -> tuple[None, None]:
         assert config.section("train").plain()["model"]["units"] == 64  # the proposed network
-        datasets.append(Dataset.read(last_output(run_dir, "extract") or ""))
+        datasets.append(Dataset.read(dataset))
         return None, None
 
     monkeypatch.setattr(training_time, "_build", build)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from voxline.errors import VoxlineError, WorkError
+from voxline.notify.cost import RunCost
 from voxline.provenance import git_revision, package_versions
 from voxline.registry.erasures import erased_in_production, erasure_warning
 from voxline.registry.journal import PRODUCTION, RegistryEvent, format_utc
@@ -231,6 +232,7 @@ class RunEvent:
       revision: of the code.
       anomalies: figures that stand out from the runs before; see `run_forecast.find_anomalies`.
       erased_in_production: utterances of erased speakers that the version in production was trained on.
+      cost: what the run used; None where nobody measured it.
     """
 
     run: RunIdentity
@@ -249,6 +251,7 @@ class RunEvent:
     revision: str = ""
     anomalies: tuple[FigureAnomaly, ...] = ()
     erased_in_production: int = 0
+    cost: RunCost | None = None
 
     @classmethod
     def of(
@@ -369,6 +372,7 @@ class RunEvent:
             "metrics": {name: dataclasses.asdict(metric) for name, metric in self.metrics.items()},
             "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
             "erased_in_production": self.erased_in_production,
+            "cost": self.cost.to_dict() if self.cost else None,
             "version": self.version,
             "model_uri": self.model_uri,
             "digest": self.digest,

@@ -34,6 +34,9 @@ FIGURES = {
     "seconds": ("duration", "s"),
     "work_seconds": ("work that was not reused", "s"),
     "cpu_seconds": ("processor time of the steps", "s"),
+    "accelerator_hours": ("hours of accelerators", "h"),
+    "energy_kwh": ("energy of processors and memory", "kWh"),
+    "amount": ("money that the run cost", ""),
     "utterances": ("utterances of the corpus", ""),
     "hours": ("audio to train on", "h"),
     "drift": ("features that drifted", ""),
@@ -132,6 +135,8 @@ def figure_of(run: Run, name: str) -> float | None:
     if name == "cpu_seconds":
         spent = [step["cpu_seconds"] for step in run["steps"] if "cpu_seconds" in step]
         return float(sum(spent)) if spent else None
+    if name in ("accelerator_hours", "energy_kwh", "amount"):
+        return _number((run.get("cost") or {}).get(name)) or None  # a zero is the lack of them
     if name == "hours":
         return _number(run.get("hours", {}).get("train"))
     if name == "drift":
@@ -165,14 +170,16 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
         for run in runs:
             # A repeated run replaces its own rows: histories may be merged.
             fields = run["run"]
+            cost = run.get("cost") or {}
             database.execute(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     fields["id"], fields["pipeline"], fields["name"], fields["model"], fields["started"],
                     fields["ended"], fields["seconds"], figure_of(run, "work_seconds"), run["verdict"], run["reason"],
                     run["failed_step"], run["version"], run["digest"], run["dataset_version"],
                     figure_of(run, "utterances"), figure_of(run, "rejects"),
-                    figure_of(run, "hours"),
+                    figure_of(run, "hours"), cost.get("cpu_hours"), cost.get("accelerator_hours"),
+                    cost.get("energy_kwh"), cost.get("amount"), cost.get("currency"),
                 ),
             )  # fmt: skip
 
@@ -206,7 +213,8 @@ _SCHEMA = """
 CREATE TABLE runs (
   id TEXT PRIMARY KEY, pipeline TEXT, name TEXT, model TEXT, started TEXT, ended TEXT, seconds REAL,
   work_seconds REAL, verdict TEXT, reason TEXT, failed_step TEXT, version INTEGER, digest TEXT,
-  dataset_version INTEGER, utterances INTEGER, rejects REAL, hours REAL
+  dataset_version INTEGER, utterances INTEGER, rejects REAL, hours REAL, cpu_hours REAL, accelerator_hours REAL,
+  energy_kwh REAL, amount REAL, currency TEXT
 );
 CREATE TABLE metrics (run TEXT REFERENCES runs (id), name TEXT, value REAL, low REAL, high REAL,
   PRIMARY KEY (run, name));
