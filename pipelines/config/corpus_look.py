@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.audio_probe import ProbeResult
 from voxline.components.ingest.corpora import format_names
 from voxline.components.ingest.corpus import Corpus
@@ -20,7 +21,7 @@ from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.components.validate.checks.sense import VALUES
-from voxline.components.validate.settings import FrequentTranscript, SpeakingRate
+from voxline.components.validate.settings import FrequentTranscript, SpeakingRate, UnlikeChannels
 from voxline.components.validate.tally import count_characters
 from voxline.data.json_codec import parse_json
 from voxline.data.manifest import TEXT_DOUBT
@@ -35,6 +36,12 @@ OPENING_SECONDS = 30.0
 FEW_USABLE = 0.1
 """Usable lines for each faulty one, below which a folder is not of a format that reads some of it."""
 ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
+COMPARED = 20
+"""Recordings of two channels whose channels are compared."""
+COMPARED_SECONDS = 30.0
+"""Of each of these."""
+LOOK_RATE = 16_000
+"""Hz at which they are mixed; channels are compared at their own rate."""
 UNPACKED_BYTES = 1_000_000_000
 """Archives of more bytes in all are not unpacked."""
 LISTS_OTHERS = ("common_voice", "huggingface", "webdataset", "nemo_tarred")
@@ -65,6 +72,7 @@ class CorpusLook:
         lack characters.
       complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
       sample_rate: of most recordings, in Hz.
+      correlations: of the two channels of utterances that name none, by id; of `COMPARED` utterances at most.
     """
 
     format: str
@@ -76,6 +84,7 @@ class CorpusLook:
     further_texts: list[str]
     complete: bool
     sample_rate: int
+    correlations: dict[str, float]
 
     @property
     def texts(self) -> list[str]:
@@ -198,7 +207,34 @@ def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:
         further_texts,
         attempt.complete,
         sample_rate=rate,
+        correlations=_correlations(corpus.root, entries, headers.stereo),
     )
+
+
+def _correlations(root: Path, entries: Sequence[ProbedUtterance], stereo: set[str]) -> dict[str, float]:
+    """The correlation of the channels that would be mixed, from -1 to 1, by utterance; see `channel_correlation`.
+
+    Args:
+      stereo: paths of recordings of two channels.
+    """
+    from voxline.audio.decoding import decode_segments
+    from voxline.audio.segments import Segment
+
+    mixed = [entry for entry in entries if entry.path in stereo and not _names_channel(entry)]
+    correlations: dict[str, float] = {}
+    for entry in random.Random(0).sample(mixed, min(COMPARED, len(mixed))):
+        seconds = min(COMPARED_SECONDS, spoken_seconds(entry) or COMPARED_SECONDS)
+        try:
+            for _, decoded in decode_segments(root / entry.path, [Segment(entry.offset, seconds)], LOOK_RATE):
+                if not isinstance(decoded, BadAudioError) and decoded.channel_correlation is not None:
+                    correlations[entry.id] = decoded.channel_correlation
+        except (BadAudioError, OSError):
+            continue  # the run rejects it by name
+    return correlations
+
+
+def _names_channel(entry: ProbedUtterance) -> bool:
+    return bool(entry.extra) and parse_channel(parse_json(entry.extra).get(CHANNEL_KEY)) is not None
 
 
 class _Headers:
@@ -206,6 +242,7 @@ class _Headers:
 
     Attributes:
       rates: recordings by sample rate, in Hz.
+      stereo: paths of those of two channels.
       unopened: recordings that it did not open.
     """
 
@@ -213,6 +250,7 @@ class _Headers:
         self._root = root
         self._deadline = time.monotonic() + OPENING_SECONDS
         self.rates: Counter[int] = Counter()
+        self.stereo: set[str] = set()
         self.unopened = 0
 
     def read(self, paths: Sequence[str]) -> dict[str, ProbeResult]:
@@ -237,6 +275,8 @@ class _Headers:
         except (BadAudioError, OSError) as error:
             return ProbeResult("", 0.0, fault=str(error))
         self.rates[header.sample_rate] += 1
+        if header.channels == 2:
+            self.stereo.add(path)
         return ProbeResult("", header.seconds)
 
 
@@ -275,6 +315,17 @@ def describe_doubts(look: CorpusLook) -> list[str]:
         listed = ", ".join(f"{tag} {count:,}" for tag, count in brackets.most_common(10))
         more = f" ({listed})" if doubt.startswith("words in brackets") else ""
         lines.append(f"warning    {len(found):,} {doubt}{more}, such as {found[0]}")
+
+    # As validate's unlike_channels: a call has one speaker a channel, and a microphone's two sides are alike.
+    least = UnlikeChannels().min_correlation
+    unlike = {id: correlation for id, correlation in look.correlations.items() if correlation < least}
+    if unlike:
+        id = min(unlike, key=unlike.__getitem__)
+        lines.append(
+            f"warning    {len(unlike):,} of {len(look.correlations):,} utterances that were compared have two channels "
+            f"that differ (correlation under {least:g}), such as {id} ({unlike[id]:.2f}); they are mixed, unless a "
+            "column channel names one"
+        )
 
     # As validate's frequent_transcript: of texts that people chose, none is many times as frequent.
     frequent = Counter(look.texts).most_common(2)

@@ -9,9 +9,11 @@ import wave
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import soundfile
 import yaml
 
 from tests.conftest import ROOT
@@ -452,3 +454,17 @@ def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) 
     warnings = "\n".join(propose_config(long).findings)
     assert "warning    1 transcripts of under 2 or over 30 characters a second, such as 'aaa" in warnings
     assert "warning    20 utterances have one transcript, 'one two'" in warnings
+
+
+@pytest.mark.parametrize("header", ["path,text", "path,text,channel"])
+def test_two_channels_that_differ_are_told_before_a_run(header: str, tmp_path: Path) -> None:
+    """Field case F2: the two who speak in a call would be mixed."""
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, (24, 8_000, 2))
+    for number, samples in enumerate(noise):
+        soundfile.write(tmp_path / f"{number}.wav", samples, 8_000)
+    rows = [f"{number}.wav,good day {number}" + f",{number % 2}" * header.count("channel") for number in range(24)]
+    (tmp_path / "all.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
+    warnings = "\n".join(propose_config(tmp_path).findings)
+    assert ("20 of 20 utterances that were compared have two channels that differ" in warnings) == (
+        header == "path,text"
+    )
