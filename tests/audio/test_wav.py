@@ -132,6 +132,7 @@ def write_claiming(path: Path, samples: int, behind: bytes = b"") -> Path:
 
 @pytest.mark.parametrize("samples", [1, 4_800, 7_900])
 def test_samples_behind_those_of_the_header_are_told(samples: int, tmp_path: Path) -> None:
+    """Field case F14."""
     with pytest.raises(
         BadAudioError, match=rf"says {2 * samples:,} bytes of samples, and {16_000 - 2 * samples:,} that"
     ):

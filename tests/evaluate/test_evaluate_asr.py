@@ -324,6 +324,7 @@ def test_words_written_into_recordings_without_speech_are_a_rate(make_asr_model:
 def test_utterances_are_measured_joined_with_pauses_too(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
+    """Field case F5: the figure of single sentences is not the only one."""
     model = make_asr_model({"seven": "six"})
     settings = AsrEvaluateSettings(joined_seconds=5)
     evaluation = Evaluation.read(run(model, corpus, tmp_path / "registry", tmp_path / "store", settings).folder)

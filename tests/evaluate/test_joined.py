@@ -75,4 +75,5 @@ def test_a_recognizer_of_single_words_loses_at_most_a_point_to_pauses(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.skipif(not (DEMO / "registry/asr").is_dir(), reason="no demo: run make demo, a quarter of an hour")
 def test_the_demo_loses_at_most_a_point_to_pauses() -> None:
+    """Field case F5."""
     check(measured("level"), measured("off"))

@@ -152,6 +152,7 @@ def with_pauses(*sentences: str, seconds: float = 1.0) -> np.ndarray:
 
 
 def test_a_recording_is_cut_at_pauses_and_its_words_keep_their_times(model: Path) -> None:
+    """Field case F5."""
     samples = with_pauses("one two three", "four", "five six")
     recognizer = Recognizer(model)
     transcript = recognizer.recognize(samples, RATE)

@@ -56,6 +56,7 @@ def write_table(corpus: Path, lines: list[str], name: str = "metadata.csv", enco
 def test_metadata_csv_of_others_is_read_for_what_it_is(
     line: str, texts: list[str], speaker: str, extra: set[str], corpus: Path, record: Record, ingest: Ingest
 ) -> None:
+    """Field cases F3 and F12: two to four fields, with paths, speakers, lengths and phonemes."""
     for number in range(4):
         record(f"wavs/a{number}.wav")
     write_table(corpus, [line.format(number, TEXTS[number], READ[number]) for number in range(4)])
@@ -111,6 +112,7 @@ def test_fields_are_told_by_most_lines() -> None:
 def test_common_voice_rejects_a_row_that_a_tab_or_a_line_feed_has_shifted(
     corpus: Path, record: Record, ingest: Ingest
 ) -> None:
+    """Field case F1."""
     columns = "client_id\tpath\tsentence\tup_votes\tage"
     for number in range(4):
         record(f"clips/c{number}.wav")
@@ -154,6 +156,7 @@ def test_a_table_of_two_bytes_a_character_without_a_mark_is_named(
 def test_a_duration_that_cuts_speech_is_said(
     corpus: Path, record: Record, ingest: Ingest, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Field case F4."""
     for number in range(3):
         record(f"clips/{number}.wav", seconds=1.6)
     write_table(corpus, ["path,duration,sentence", *[f"clips/{number}.wav,1,good day" for number in range(3)]], "t.csv")
@@ -198,6 +201,7 @@ def test_a_zero_byte_in_a_table_is_no_other_encoding(corpus: Path, record: Recor
 def test_a_duration_beside_a_whole_recording_of_the_hub_is_kept_only(
     corpus: Path, record: Record, ingest: Ingest
 ) -> None:
+    """Field case F4, as the Hub has it."""
     record("0.wav", seconds=1.6)
     write_table(corpus, ["file_name,duration,transcription", "0.wav,1,turn on the light"])
     utterance = ingest("huggingface").utterances["0.wav"]
@@ -249,6 +253,7 @@ def pitches(out: Any, store: Path) -> dict[str, int]:
 
 
 def test_the_channels_of_a_call_are_the_two_who_speak(corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    """Field case F2."""
     write_call(corpus / "call.wav")
     lines = [f"call.wav,{name},{text}" for name, text in zip("AB", SIDES, strict=True)]
     write_table(corpus, ["path,channel,sentence,id", *[f"{line},{line[9]}" for line in lines]], "calls.csv")
@@ -276,6 +281,7 @@ def test_a_manifest_with_all_other_keys_may_name_a_channel_and_a_start(corpus: P
 
 @pytest.mark.parametrize("named_by", ["segments", "reco2file_and_channel"])
 def test_the_channels_of_a_kaldi_folder(named_by: str, corpus: Path, ingest: Ingest, tmp_path: Path) -> None:
+    """Field case F2, as Kaldi has it."""
     write_call(corpus / "call.wav")
     tables = {"text": "".join(f"u{name} {text}\n" for name, text in zip("AB", SIDES, strict=True))}
     if named_by == "segments":

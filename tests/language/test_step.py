@@ -196,6 +196,7 @@ def test_a_sentence_of_test_is_found_within_a_line(tmp_path: Path, sentence: str
 
 
 def test_the_alphabet_decides_what_is_a_letter_of_the_text(tmp_path: Path) -> None:
+    """Field case F8, for a language model's text."""
     (tmp_path / "text.txt").write_text("IŞIK, İyi!\n", encoding="utf-8")
     turkish = {"text": [str(tmp_path / "text.txt")], "alphabet": " abcçdefgğhıijklmnoöprsştuüvyz"}
     assert list(LanguageText(LanguageTextSettings.of(turkish), set()).lines()) == [["ışık", "iyi"]]

@@ -306,6 +306,7 @@ def test_a_publication_starts_the_training_in_the_same_graph(pipeline: str, tmp_
 def test_a_file_that_says_something_else_is_not_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str, instead: str, fault: str
 ) -> None:
+    """Field case F10: what is written is read back."""
     compile_as_kfp_does = Compiler.compile
 
     def compile_wrongly(self: Compiler, pipeline: Any, package_path: str, **more: Any) -> None:

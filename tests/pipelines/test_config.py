@@ -284,6 +284,7 @@ def test_a_fallback_gives_the_config_what_a_public_model_fixes(tmp_path: Path) -
     ],
 )
 def test_a_character_that_no_file_holds_is_refused_by_its_key(written: str, fault: str) -> None:
+    """Field case F10: what a compiled pipeline does not bring back."""
     with pytest.raises(SettingsError, match=fault):
         load_config(
             f"name: x\ncorpus: {{uri: corpus}}\n{written}" if "corpus:" not in written else f"name: x\n{written}"
@@ -291,7 +292,7 @@ def test_a_character_that_no_file_holds_is_refused_by_its_key(written: str, faul
 
 
 def test_the_two_halves_of_a_character_are_joined() -> None:
-    """`json.dumps` writes an emoji as two halves, and YAML reads them as two characters."""
+    """Field case F19: `json.dumps` writes an emoji as two halves, and YAML reads them as two characters."""
     config = load_config('{"name": "x", "corpus": {"uri": "c"}, "convert": {"alphabet": " ab\\ud83d\\ude00"}}\n')
     assert config.convert.alphabet == " ab\U0001f600"
 

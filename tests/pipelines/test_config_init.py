@@ -151,6 +151,7 @@ def test_dev_and_test_have_their_share_of_the_hours(tmp_path: Path, seconds: dic
 
 
 def test_files_are_opened_and_what_is_wrong_with_them_is_counted(tmp_path: Path) -> None:
+    """Field case F9: a line without its recording is no utterance."""
     folder = manifest(tmp_path / "c", count=60)
     (folder / "clips/3.wav").write_bytes(b"RIFF and nothing else")
     (folder / "clips/4.wav").unlink()
@@ -209,6 +210,7 @@ def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> N
 
 
 def test_a_config_has_the_letters_of_its_transcripts(tmp_path: Path) -> None:
+    """Field case F9."""
     folder = dictate(tmp_path / "c", ["schöne Grüße", "drei Äpfel", "ein Weg"] * 100 + ["el niño"])
     proposal = propose_config(folder)
     written = yaml.safe_load(proposal.text)

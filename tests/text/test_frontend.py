@@ -206,6 +206,7 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
     ],
 )
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:
+    """Field case F11."""
     assert normalize_spoken(written, "english_transcript") == spoken
     assert normalize_spoken(spoken, "english_transcript") == spoken
 

@@ -33,6 +33,7 @@ MARKS = "".join(chr(code) for code in range(0x80, 0x3100) if unicodedata.categor
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_language_with_its_own_punctuation_is_accepted(language: str) -> None:
+    """Field cases F7, and F8 (Turkish): all lines are accepted."""
     letters, sentences = LANGUAGES[language]
     alphabet = Alphabet.from_name(letters)
     for sentence in sentences:
@@ -111,6 +112,7 @@ def test_any_text_is_normalized_once(text: str) -> None:
     ],
 )
 def test_marks_quotes_and_tags(written: str, spoken: str) -> None:
+    """Field cases F6, F7 and F17."""
     assert apply_frontend(written, FrontendSettings(), Alphabet.from_name("english").characters).symbols == spoken
 
 
@@ -282,12 +284,14 @@ def test_signs_are_removed_on_request_unless_the_alphabet_has_them() -> None:
 
 
 def test_letters_that_nfc_takes_apart_are_symbols_once() -> None:
+    """Field case F16."""
     alphabet = Alphabet.from_name(" अकखगजडढफ\u0958\u0959\u095a\u095b\u095c\u095d\u095e")
     assert alphabet.characters == " अकखगजडढफ\u093c"
     assert alphabet.unknown(normalize_transcript("\u0958ख", alphabet.characters)) == ""
 
 
 def test_languages_without_spaces_are_counted_in_characters() -> None:
+    """Field case F15."""
     assert split_words("สวัสดี ok") == [*"สวัสดี", "ok"]
     assert split_words("カナとかな") == [*"カナとかな"]
     assert split_words("안녕 하세요") == ["안녕", "하세요"]

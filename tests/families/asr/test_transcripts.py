@@ -23,6 +23,7 @@ from voxline.text.settings import FrontendSettings
     ],
 )
 def test_each_language_has_a_frontend_and_its_letters(texts: list[str], kind: str, alphabet: str) -> None:
+    """Field case F9: the config that is proposed has them."""
     spelling = choose_spelling(texts * 10)
     assert spelling.settings.get("frontend", {}).get("kind") == kind
     assert spelling.settings.get("alphabet") == alphabet
