@@ -6,6 +6,7 @@ column that looks like one of these, and is not read, is named (`describe_unread
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -41,10 +42,10 @@ _SAMPLES = "samples"
 _UNITS = {_SECONDS: 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 """Of times, in seconds. Samples depend on the recording."""
 _WORDS = {
-    "start": r"starts?|starting|begins?|beginning|onset|offset|from|[tx] ?min|t ?0|anfang|beginn|d[eé]but|in[ií]cio"
+    "start": r"starts?|starting|begins?|beginning|onset|offset|from|[tx] ?min|t ?0|anfang|beginn|von|d[eé]but|in[ií]cio"
     r"|开始|起始|開始|начало",
-    "end": r"ends?|ending|stops?|finish|finishes|until|till|to|[tx] ?max|t ?1|ende|fin|конец|结束|終止|终止|終了",
-    "length": r"durations?|dur|length|len|dauer|dur[eé]e|duraci[oó]n|时长|長さ",
+    "end": r"ends?|ending|stops?|finish|finishes|until|till|to|[tx] ?max|t ?1|ende|bis|fin|конец|结束|終止|终止|終了",
+    "length": r"durations?|dur|length|len|(?:num|nb|n|number of)(?= ?samples?)|dauer|dur[eé]e|duraci[oó]n|时长|長さ",
 }
 _UNIT_WORDS = {
     _SECONDS: r"s|secs?|seconds?|ss|秒",
@@ -69,6 +70,10 @@ _WHOLE = re.compile(r"\b(?:audio|wav|file|rec|recording|media|video|total|clip)\
 """In the name of a length: it is that of the recording."""
 _TIMELIKE = re.compile(rf"(?:(?:{_PARTS}) ?)*(?:times?|time ?stamps?|ts|tc|time ?codes?|(?:time ?)?(?:ranges?|spans?))")
 """Names of times that say neither start nor end."""
+_BEGINS_OR_ENDS = re.compile(r"\b(?:start|begin|onset|end|stop|finish)\b")
+"""In the name of a column that may be of times, whatever its other words are."""
+PAIRS = 3
+"""Rows from which on two columns of fractions, the second always larger, look like times."""
 _RANGELIKE = re.compile(r"segments?|intervals?|ranges?|spans?|cues?|positions?|parts?|sections?")
 """Names of times where their values are ranges."""
 
@@ -252,11 +257,14 @@ def _map_times(names: Sequence[str], columns: dict[str, str], column_names: Colu
         return next((name for name in ends if name in roles and roles[name].around == own), ends[0] if ends else "")
 
     def length_of(start: str) -> str:
-        own = roles[start].around if start in roles else None
-        lengths = (
-            name for name in candidates("length") if roles[name].around == own or not _WHOLE.search(roles[name].around)
-        )
-        return next(lengths, "")
+        """The length beside a start. One in samples may be the recording's, unless the start is in samples too."""
+        own = roles.get(start)
+        for name in candidates("length"):
+            role = roles[name]
+            counts = role.unit != _SAMPLES or (own is not None and own.unit == _SAMPLES)
+            if counts and ((own and role.around == own.around) or not _WHOLE.search(role.around)):
+                return name
+        return ""
 
     # A start alone has a usual name; with another name it has an end, or a duration, beside it.
     if "offset" not in columns and not column_names.offset:
@@ -398,7 +406,9 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
     names = list(names)
     further = [name for name in names if name not in columns.values()]
     remarks = []
-    times = [name for name in further if _looks_like_times(name, sample) and not _agrees(name, columns, sample)]
+    pairs = {name for pair in itertools.pairwise(names) if _look_like_spans(pair, sample) for name in pair}
+    timed = [name for name in further if name in pairs or _looks_like_times(name, sample)]
+    times = [name for name in timed if not _agrees(name, columns, sample)]
     if times:
         verb = "are kept, and cut" if len(times) > 1 else "is kept, and cuts"
         remarks.append(
@@ -423,7 +433,7 @@ def _looks_like_times(name: str, sample: Sample) -> bool:
     if role := _time_role(name):
         return role.kind != "length" and _holds_times(name, sample)
     words = _words(name)
-    if _TIMELIKE.fullmatch(words) and _holds_times(name, sample):
+    if (_TIMELIKE.fullmatch(words) or _BEGINS_OR_ENDS.search(words)) and _holds_times(name, sample):
         return True
     values = sample.get(name, ())
     if _holds_ranges(name, sample):
@@ -432,6 +442,28 @@ def _looks_like_times(name: str, sample: Sample) -> bool:
     # A clock with a fraction is a time whatever its column is called; `12:30` is one of a day.
     clocks = [value for value in values if isinstance(value, str) and re.fullmatch(r"[\d:]+:\d+[.,]\d+", value.strip())]
     return bool(clocks) and len(clocks) >= MOST * len(values)
+
+
+@functools.lru_cache(1_024)
+def may_be_read(name: str) -> bool:
+    """True if a column of this name may hold times or channels, or a mapping that has them.
+
+    >>> may_be_read("segment"), may_be_read("side"), may_be_read("accent")
+    (True, True, False)
+    """
+    words = _words(name)
+    patterns = (_TIMELIKE, _RANGELIKE, _CHANNEL, re.compile(_PARTS))
+    return bool(_time_role(name) or _BEGINS_OR_ENDS.search(words) or any(each.fullmatch(words) for each in patterns))
+
+
+def _look_like_spans(pair: tuple[str, str], sample: Sample) -> bool:
+    """True if two columns have fractions, and the second is larger in every row, as `in` and `out` are."""
+    starts, ends = (sample.get(name, ()) for name in pair)
+    if len(starts) < PAIRS or len(starts) != len(ends):
+        return False
+    spans = [parse_range([start, end]) for start, end in zip(starts, ends, strict=True)]
+    numbers = [number for span in spans if span for number in span]
+    return all(spans) and sum(number % 1 > 0 for number in numbers) * 2 >= len(numbers)
 
 
 def _agrees(name: str, columns: Mapping[str, str], sample: Sample) -> bool:

@@ -33,6 +33,8 @@ MOST_FILES = 200
 MOST_COLUMNS = 12
 """Columns that a message names."""
 KALDI = ("wav.scp", "text")
+TIMED = (".srt", ".vtt", ".stm", ".ctm", ".textgrid", ".eaf", ".trs", ".lrc", ".sbv", ".ass", ".ttml")
+"""Subtitles, and labels of speech research."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,9 +235,18 @@ def _librispeech(corpus: Corpus) -> Iterator[NearMiss]:
             yield NearMiss(4, "librispeech", f"{path} has its lines, and not its name: {accepted} is read")
 
 
+def _timed(corpus: Corpus) -> Iterator[NearMiss]:
+    # Files of times that many programs write, and that only they read.
+    for path in _few(corpus.find(*TIMED)):
+        detail = (
+            f"{path} has texts with times, and no format reads such files: write each part of it as a line with text"
+        )
+        yield NearMiss(2, "manifest", f"{detail}, offset and duration in seconds")
+
+
 CHECKS: tuple[Callable[[Corpus], Iterator[NearMiss]], ...] = (
     *(_common_voice, _kaldi, _lhotse, _manifest),
-    *(_csv, _ljspeech, _librispeech),
+    *(_csv, _ljspeech, _librispeech, _timed),
 )
 
 

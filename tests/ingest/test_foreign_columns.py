@@ -35,7 +35,9 @@ MANIFEST_LINE = {"audio_filepath": "talk.wav", "text": "good day"}
         ("Begin Time - hh:mm:ss.ms,Duration - hh:mm:ss.ms", "00:00:00.500,00:00:01.000"),
         ("Begin Time - msec,End Time - msec", "500,1500"),
         ("start_sample,end_sample", f"{RATE // 2},{RATE * 3 // 2}"),
+        ("begin_sample,num_samples", f"{RATE // 2},{RATE}"),
         ("onset,offset", "0.5,1.5"),
+        ("von,bis", "0.5,1.5"),
         ("onset,duration", "0.5,1"),
         ("from,to", "0.5,1.5"),
         ("segment_start,segment_end", "0.5,1.5"),
@@ -91,6 +93,7 @@ def test_times_of_a_manifest_may_be_in_a_mapping(
         ("segment", "0.5-1.5"),
         ("start_ms", "500"),
         ("start_frame", "50"),
+        ("start_idx", "8000"),
         ("where", "00:00:01.25"),
     ],
 )
@@ -121,6 +124,20 @@ def test_a_column_that_has_only_the_name_of_a_time_is_kept_unsaid(
     write_table(corpus, [f"path,text,{header}", f"talk.wav,good day,{values}"], "t.csv")
     assert ingest("csv").utterances["talk.wav"].duration == 3.0
     assert "recording: seconds" not in capsys.readouterr().out
+
+
+def test_fractions_of_which_the_second_is_larger_in_each_row_look_like_times(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    rows = [f"{number}.wav,go,{number}.5,{number}.{number + 6}" for number in range(3)]
+    for number in range(3):
+        record(f"{number}.wav", seconds=3.0)
+    write_table(corpus, ["path,text,in,out", *rows], "t.csv")
+    ingest("csv")
+    assert "t.csv: in and out are kept, and cut no recording" in capsys.readouterr().out
+    write_table(corpus, ["path,text,in,out", *rows[:2], "2.wav,go,2.5,2.1"], "t.csv")
+    ingest("csv")
+    assert "no recording" not in capsys.readouterr().out
 
 
 def test_a_start_without_an_end_is_said_with_count_and_example(
@@ -374,6 +391,23 @@ def test_an_emotion_or_a_language_is_no_speaker(
         assert [utterance.text for utterance in out.utterances.values()] == TEXTS
         assert [utterance.extra[key] for utterance in out.utterances.values()] == values * 2
         assert {utterance.speaker for utterance in out.utterances.values()} == {corpus.name}
+
+
+def test_the_times_of_htk_are_no_words(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for name, text in {"a.lab": "0 5000000 The\n", "b.txt": "0 100 h#\n100 200 sh\n", "c.txt": "go on"}.items():
+        record(f"{name[0]}.wav")
+        (corpus / name).write_text(text, encoding="utf-8")
+    out = ingest("text_files")
+    assert (out.ids, out.rejects) == (["c"], {"a.wav": "bad_entry", "b.wav": "bad_entry"})
+    assert out.details["a.wav"].startswith("a.lab: labels with times, as HTK and TIMIT have them, and no transcript")
+
+
+def test_lines_with_a_list_each_are_lines(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Lhotse's recordings have a list of sources; beside them a manifest is read."""
+    record("talk.wav")
+    write_table(corpus, [json.dumps({"id": "r", "sources": [{"type": "file"}]})] * 2, "recordings.jsonl")
+    write_table(corpus, [json.dumps(MANIFEST_LINE)], "m.jsonl")
+    assert ingest("manifest").ids == ["talk.wav"]
 
 
 def test_names_and_commands_are_no_labels() -> None:

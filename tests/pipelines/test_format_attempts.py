@@ -103,6 +103,10 @@ def write(folder: Path, files: dict[str, str]) -> Path:
             "lhotse: supervisions.jsonl is there, and cuts are missing",
         ),
         (
+            {"a.srt": "1\n00:00:00,000 --> 00:00:01,000\ngood\n", "a.wav": ""},
+            "manifest: a.srt has texts with times, and no format reads such files",
+        ),
+        (
             {"data/A1_0.wav": "", "data/A1_0.wav.trn": "绿 是\n"},
             "thchs30: 1 lines cannot be read, such as data/A1_0.wav.trn: 1 lines; accepted: hanzi, pinyin and phones",
         ),

@@ -7,6 +7,7 @@ where it is one list of all utterances, or a mapping with one; the name of the f
 understood where the usual ones are absent (`USUAL_COLUMNS`).
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
@@ -21,6 +22,7 @@ from voxline.components.ingest.table_columns import (
     describe_texts,
     describe_unread,
     map_columns,
+    may_be_read,
     name_columns,
     read_times,
     single,
@@ -53,8 +55,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         name = str(path)
         folder = path.parent.as_posix()
         split = path.name.partition(".json")[0]
-        _, first = next(corpus.read_lines(name), (0, ""))
-        if _is_one_value(first):
+        first = [line for _, line in itertools.islice(corpus.read_lines(name), 2)]
+        if first and _is_one_value(first[0], is_alone=len(first) == 1):
             for place, values in enumerate(_read_list(corpus, name), 1):
                 source = f"{name}, element {place}"
                 yield read_line.checked(values, source, folder, split)
@@ -63,13 +65,17 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             yield read_line(line, f"{name}:{number}", folder, split)
 
 
-def _is_one_value(first: str) -> bool:
-    """True if a file with this first line is one value over several lines, or a mapping that holds all utterances."""
+def _is_one_value(first: str, is_alone: bool) -> bool:
+    """True if a file with this first line is one value over several lines, or a mapping that holds all utterances.
+
+    Args:
+      is_alone: no line is behind it.
+    """
     first = first.strip()
     if not first.startswith("{"):
         return first.startswith("[")
     try:
-        return _list_key(_parse(first)) != ""
+        return _list_key(_parse(first)) != "" and is_alone
     except (ValueError, RecursionError):
         return first == "{" or first.endswith((",", "[", "{"))  # a line that is cut is a reject, and no more
 
@@ -160,6 +166,7 @@ class LineReader:
         self._sample_rate = sample_rate
         self._chosen = columns != ColumnNames()
         self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], _Plan] = {}
+        self._as_they_are: set[tuple[str, ...]] = set()
         self._told: set[str] = set()
 
     def __call__(self, line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
@@ -229,7 +236,10 @@ class LineReader:
         Raises:
           ValueError: of `read_times`.
         """
-        # Sets of keys are remembered: most lines of a manifest have the same ones.
+        # Sets of keys are remembered: most lines of a manifest have the same ones, and few of them have other names.
+        keys = tuple(values)
+        if keys in self._as_they_are and None not in values.values():
+            return values
         flat = values
         lists: tuple[str, ...] = ()
         kinds = set(map(type, values.values()))
@@ -248,6 +258,9 @@ class LineReader:
 
         # Texts may differ in some lines alone, so that each is looked at until one does.
         columns = plan.columns
+        plain = not columns and not plan.has_texts and not any(map(may_be_read, keys))
+        if plain and type(None) not in kinds and len(self._as_they_are) < _MAX_USUAL:
+            self._as_they_are.add(keys)
         if plan.has_texts and self._describe:
             self._tell(source, describe_texts(columns, self._columns, [flat]))
         if not columns:

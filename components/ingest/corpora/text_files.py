@@ -80,7 +80,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     if not used:
         raise WorkError(f"{corpus.root}: no text (*.txt, *.lab) has the name of a recording; check corpus.format")
 
-    drop_samples = _begin_with_samples(corpus, [texts[names[0]] for _, names in pairs if names][:SAMPLE])
+    drop_samples = _begin_with_samples(corpus, [texts[names[0]] for _, names in pairs if names])
     for audio, names in pairs:
         if not names:
             yield Reject(str(audio), Reason.TRANSCRIPT_MISSING, f"{audio}: no text has its name")
@@ -134,14 +134,15 @@ def _texts_of(stem: str, texts: dict[str, PurePosixPath], in_trees: dict[Key, li
     return []
 
 
-def _begin_with_samples(corpus: Corpus, sample: list[PurePosixPath]) -> bool:
+def _begin_with_samples(corpus: Corpus, paths: list[PurePosixPath]) -> bool:
     """True if the texts begin with the first and the last sample, as in TIMIT; it is said then."""
     texts = []
-    for path in sample:
+    for path in [path for path in paths if path.suffix.lower() != ".lab"][:SAMPLE]:
         try:
             texts.append(corpus.read_text(str(path)))
         except WorkError:
             continue  # it becomes a reject
+    texts = [text for text in texts if not _other_form(text)]
     has = bool(texts) and sum(bool(_SAMPLES.match(text)) for text in texts) >= MOST * len(texts)
     if has:
         print_status(f"{corpus.root}: texts begin with two numbers, as TIMIT's do; they are left out")
@@ -159,7 +160,7 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
         return Reject(str(audio), Reason.BAD_ENTRY, str(error))
     if path.suffix.lower() == ".lab" and len(text.split("\n")) > MOST_LINES:
         return Reject(str(audio), Reason.BAD_ENTRY, f"{source}: times of sounds, as it seems; a transcript is accepted")
-    if form := _other_form(text):
+    if form := _other_form(text, path.suffix.lower() == ".lab"):
         detail = (
             f"{source}: {form}, and no transcript: {' '.join(text.split())[:60]!r}; write the words alone, or a "
             "manifest with a line of text, offset and duration (in seconds) for each part"
@@ -180,8 +181,11 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
     )
 
 
-def _other_form(text: str) -> str:
+def _other_form(text: str, is_label: bool = False) -> str:
     """The form of a file that is no transcript; empty if it may be one.
+
+    Args:
+      is_label: it ends in .lab.
 
     >>> _other_form("1\\n00:00:00,000 --> 00:00:01,500\\nGood day.\\n")
     'subtitles (SRT or WebVTT), with times'
@@ -196,6 +200,9 @@ def _other_form(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
     if lines and all(map(_LABELLED.match, lines)):
         return "labels with times, as Audacity writes them"
+    # One such line may be TIMIT's, with samples in front of a sentence.
+    if (is_label or len(lines) > 1) and all(map(_SAMPLES.match, lines)):
+        return "labels with times, as HTK and TIMIT have them"
     clocked = [line for line in lines if _CLOCKED.match(line)]
     return "lines with times" if len(clocked) > 1 and len(clocked) * 2 >= len(lines) else ""
 
