@@ -242,7 +242,7 @@ def _time_steps(module: Any, batches: Any, rate: float, began: Moment) -> tuple[
     endless = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
     moments = [began]
     for number, batch in enumerate(itertools.islice(endless, MOST_STEPS + 1)):
-        module.train_step(batch, rate, number)
+        module.train_step(batch, rate, number).loss  # noqa: B018 - read, a device has ended the step
         moments.append(_moment())
         if number and moments[-1][0] - moments[1][0] > SECONDS:
             break

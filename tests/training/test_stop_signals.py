@@ -14,9 +14,9 @@ from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Checkpoints
+from voxline.training.step_result import StepResult
 from voxline.training.stop_signals import STOP_SIGNALS, StopSignals
 from voxline.training.task import ValidationOutput
-from voxline.training.train_module import StepResult
 from voxline.training.trainer import Trainer, TrainResult
 
 

@@ -197,7 +197,7 @@ class TrainSettings(Settings):
     """The key in `families.FAMILIES`."""
     ALWAYS_IN_KEY = ("family",)
     NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset(
-        {"workers", "xla", "buckets", "recompute", "fit_memory", "probe", "readers"}
+        {"workers", "xla", "buckets", "recompute", "fit_memory", "probe", "readers", "log_steps"}
     )
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -319,6 +319,13 @@ class TrainSettings(Settings):
     """Number of newest checkpoints to keep."""
 
     summary_steps: int = pydantic.Field(20, ge=1, description="steps between points of the training curves")
+    log_steps: int = pydantic.Field(
+        10,
+        ge=0,
+        le=1_000,
+        description="steps by which the loss is read late from a GPU or TPU, which so waits for no step's result; a "
+        "skipped step is reported as much later. Not part of the step's key: the weights are the same",
+    )
 
     precision: Literal["float32", "mixed_bfloat16"] = pydantic.Field(
         "float32", description="arithmetic of the network; weights and loss stay float32"

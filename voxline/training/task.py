@@ -21,7 +21,7 @@ from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.parts import TrainedParts
 from voxline.training.settings import StopSettings, TrainSettings
-from voxline.training.train_module import StepResult
+from voxline.training.step_result import StepResult
 
 MAX_LISTED = 20
 """Utterance ids in one message."""

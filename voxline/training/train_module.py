@@ -16,7 +16,6 @@ weights': in a batch of drafts alone each would count as much as a person's tran
 """
 
 import abc
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -35,6 +34,7 @@ from voxline.training.low_rank import LowRankKernel
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
 from voxline.training.parts import TrainedParts
 from voxline.training.settings import TrainSettings
+from voxline.training.step_result import StepResult
 from voxline.training.weight_names import weight_names
 
 PART_SEED = 1_000_003
@@ -72,23 +72,6 @@ class Shape(NamedTuple):
     rows: int | None
     frames: int | None = None
     labels: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class StepResult:
-    """Report of one training step.
-
-    Attributes:
-      loss: mean over utterances, of each its loss times its weight.
-      gradient_norm: global norm before clipping.
-      accepted: False if the loss, the gradient or a statistic was not finite; the step then changed nothing.
-      losses: the terms of the loss, by name.
-    """
-
-    loss: float
-    gradient_norm: float
-    accepted: bool
-    losses: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class BatchPart(NamedTuple):
@@ -253,9 +236,7 @@ class TrainModule(abc.ABC):
                 tensors, weights, rate_tensor, self._noise(step), self._schedule_tensors(step)
             )
 
-        return StepResult(
-            float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
-        )
+        return StepResult(loss, norm, accepted, losses)
 
     def _noise(self, step: int, part: int = 0) -> Tensor:
         """The seed of a part's dropout."""

@@ -1,5 +1,6 @@
 """The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a signal or a kill."""
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -20,6 +21,7 @@ from voxline.training.checkpoints import Arrays, Checkpoints
 from voxline.training.memory import fit_memory
 from voxline.training.optimizer import learning_rate
 from voxline.training.pruner import PairedPruner, write_errors
+from voxline.training.step_result import UnreadStep
 from voxline.training.stop_signals import StopRequested, StopSignals
 from voxline.training.task import (
     Samples,
@@ -30,7 +32,6 @@ from voxline.training.task import (
     shorten_list,
     should_stop_early,
 )
-from voxline.training.train_module import StepResult
 from voxline.training.training_logger import TrainingLogger
 
 
@@ -112,6 +113,11 @@ class Trainer:
         self.state = TrainState()
         self._began = time.perf_counter()
 
+        # A CPU has computed a step when its call returns: there is nothing to wait for.
+        self.read_late = self.settings.log_steps if devices.has_accelerator() else 0
+        self._unread: collections.deque[UnreadStep] = collections.deque()
+        self._last_loss: float | None = None
+
         # Several workers have no way to agree on the step to save: there a signal ends the process, as it always does.
         self.signals = StopSignals(active=not os.environ.get("TF_CONFIG"))
 
@@ -176,8 +182,9 @@ class Trainer:
         while state.epoch < settings.epochs and not stopped:
             for batch in self.batches.epoch(state.epoch, state.batch):
                 epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
-                result = self._train_step(batch)
-                note = f"{epoch}, step {state.step}, loss {result.loss:.2f}, data wait {self._data_wait():.0%}"
+                self._train_step(batch)
+                loss = "" if self._last_loss is None else f", loss {self._last_loss:.2f}"
+                note = f"{epoch}, step {state.step}{loss}, data wait {self._data_wait():.0%}"
                 progress.advance(len(batch.ids), note)
 
                 # Validation and checkpoint, where they are due.
@@ -223,7 +230,7 @@ class Trainer:
         validated = state.validations[-1].step if state.validations else 0
         return validated < state.step and self._validation_due(epoch_ended=state.batch == 0)
 
-    def _train_step(self, batch: Batch) -> StepResult:
+    def _train_step(self, batch: Batch) -> None:
         state = self.state
 
         # The step's result depends on state, batch and step number alone, so a resumed run repeats it.
@@ -231,18 +238,27 @@ class Trainer:
         result = self.module.train_step(batch, rate, state.step)
         state.step += 1
         state.batch += 1
-        if not result.accepted:
-            self._record_skipped(batch)
-        elif state.step % self.settings.summary_steps == 0:
-            # A single term is the loss itself.
-            losses = result.losses if len(result.losses) > 1 else {}
-            point = {"loss": result.loss, "learning_rate": rate, "gradient_norm": result.gradient_norm, **losses}
-            state.curve.append({"step": state.step, **point})
-            self.logger.log_step(state.step, {**point, "data_wait": self._data_wait()})
+        self._unread.append(UnreadStep(state.step, batch, rate, result))
+        self._read_results(self.read_late)
 
-        return result
+    def _read_results(self, late: int = 0) -> None:
+        """Reads the results of all steps but the last `late` ones, and notes what they say."""
+        while len(self._unread) > late:
+            step = self._unread.popleft()
+            result = step.result
+            self._last_loss = result.loss
+            if not result.accepted:
+                self._record_skipped(step)
+            elif step.number % self.settings.summary_steps == 0:
+                # A single term is the loss itself.
+                losses = result.losses if len(result.losses) > 1 else {}
+                point = {"loss": result.loss, "learning_rate": step.rate, "gradient_norm": result.gradient_norm}
+                point |= losses
+                self.state.curve.append({"step": step.number, **point})
+                self.logger.log_step(step.number, {**point, "data_wait": self._data_wait()})
 
-    def _record_skipped(self, batch: Batch) -> None:
+    def _record_skipped(self, step: UnreadStep) -> None:
+        batch = step.batch
         state = self.state
         limit = self.settings.max_bad_steps
         # Each worker has seen its own rows only.
@@ -254,7 +270,9 @@ class Trainer:
         # Utterances with values that are not finite; else all of the batch.
         suspects = [name for name, count in zip(batch.ids, everywhere, strict=True) if count] or batch.ids
         state.skipped.append(suspects)
-        print_status(f"train: step {state.step} skipped, its loss or gradient is not finite ({shorten_list(suspects)})")
+        print_status(
+            f"train: step {step.number} skipped, its loss or gradient is not finite ({shorten_list(suspects)})"
+        )
         if len(state.skipped) > limit:
             everyone = list(dict.fromkeys(name for names in state.skipped for name in names))
             raise WorkError(
@@ -265,6 +283,7 @@ class Trainer:
 
     def _validate(self) -> None:
         """Scores dev by the weights and by their moving average; keeps the better ones if they are among the best."""
+        self._read_results()
         state = self.state
         result, output = self._score(TRAINED)
         weights = self.module.weights()
@@ -333,6 +352,7 @@ class Trainer:
 
     def _save_checkpoint(self) -> None:
         """All workers read the state, because reading a variable may need all of them; the chief writes it."""
+        self._read_results()
         arrays = self.module.state()
         if self.is_chief:
             self.checkpoints.write(self.state.step, arrays, dataclasses.asdict(self.state))

@@ -21,8 +21,9 @@ from voxline.training.batches import Batch
 from voxline.training.discriminators import DISCRIMINATOR, Discriminators, adversarial_terms
 from voxline.training.layers import Tensor, mask_padding
 from voxline.training.optimizer import TwoOptimizers
+from voxline.training.step_result import StepResult
 from voxline.training.stft import magnitudes, mel_distance
-from voxline.training.train_module import BatchTensors, StepResult, TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.weight_names import weight_names
 
 PHASE_SEGMENTS = 4
