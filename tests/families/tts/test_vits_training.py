@@ -225,3 +225,6 @@ def test_what_vits_cannot_learn_by_is_refused_by_name(dataset: Dataset) -> None:
     defaults = TtsFamily().config_defaults({"train": {"model": {"kind": "vits"}}})
     assert defaults["train"]["learning_rate"] == 2e-4
     assert "learning_rate" not in TtsFamily().config_defaults({})["train"]
+    started = TtsFamily().config_defaults({"train": {"start": {"model": "joe@1"}}})
+    assert started["validate"]["unseen_characters"] == {"severity": "warning"}
+    assert "unseen_characters" not in TtsFamily().config_defaults({})["validate"]

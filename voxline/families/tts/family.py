@@ -48,6 +48,9 @@ _VITS_DEFAULTS = {
 }
 """The authors' optimizer; gradients of sums over the latent are far larger than those of mels."""
 
+# Symbols that the recordings lack are known to the model that a voice starts from.
+_STARTED_DEFAULTS = {"validate": {"unseen_characters": {"severity": "warning"}}}
+
 # A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
 _SPEECH_DEFAULTS = {
     "corpus": {"format": "ljspeech"},
@@ -68,12 +71,18 @@ def speech_defaults(document: dict[str, Any], network: str) -> dict[str, Any]:
       document: what the config sets.
       network: the default of `train.model.kind`.
     """
-    kind: Any = document
-    for key in ("convert", "frontend", "kind"):
-        kind = kind.get(key) if isinstance(kind, dict) else None
+    kind = _value_at(document, "convert", "frontend", "kind")
     alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
     derived: dict[str, Any] = {"convert": {"alphabet": alphabet}} if alphabet else {}
     return merge(_SPEECH_DEFAULTS, {**derived, "train": {"model": {"kind": network}}})
+
+
+def _value_at(document: dict[str, Any], *keys: str) -> Any:
+    """What a config sets at a key of nested sections; None: nothing."""
+    value: Any = document
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 class TtsFamily(Family):
@@ -97,10 +106,9 @@ class TtsFamily(Family):
 
     def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
         defaults = speech_defaults(document, "tacotron2")
-        kind: Any = document
-        for key in ("train", "model", "kind"):
-            kind = kind.get(key) if isinstance(kind, dict) else None
-        return merge(defaults, _VITS_DEFAULTS) if kind == "vits" else defaults
+        if _value_at(document, "train", "start", "model"):
+            defaults = merge(defaults, _STARTED_DEFAULTS)
+        return merge(defaults, _VITS_DEFAULTS) if _value_at(document, "train", "model", "kind") == "vits" else defaults
 
     def public_parent(self, model: str) -> "Parent | None":
         from voxline.families.tts.vits.parents import open_public_voice

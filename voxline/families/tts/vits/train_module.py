@@ -82,6 +82,8 @@ class VitsTrainModule(TrainModule):
                     self.adamw(variables) for variables in (self._trainable, self.discriminators.trainable_variables)
                 )
             self.optimizer = TwoOptimizers(generator, judges, len(self._trainable))
+        # No gradient passes through a loop, and a graph costs minutes: one for the last batch of an epoch too.
+        self.open_rows = True
         self._speech_graph = self._make_speech_graph()
 
     @property
