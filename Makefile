@@ -57,10 +57,12 @@ $(ENVIRONMENT): requirements.lock requirements.bootstrap
 	echo "setup: a virtual environment in $(VENV) ($$found)"; \
 	"$$found" -m venv --clear $(VENV); \
 	$(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.bootstrap; \
-	echo "setup: the locked requirements (3.5 GB once unpacked)"; \
+	echo "setup: the locked requirements (2.9 GB once unpacked)"; \
 	$(PY) -m uv pip install --quiet --require-hashes --no-deps -r requirements.lock || { \
 	  echo "setup: uv could not; trying pip, which takes some minutes"; \
 	  $(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.lock; }; \
+	echo "setup: without TensorFlow's headers for C++: 2.6 GB remain"; \
+	rm -rf $(VENV)/lib/python3*/site-packages/tensorflow/include; \
 	touch $(ENVIRONMENT)
 
 # Registers the command and the corpus formats, which pyproject.toml lists. uv compiles no bytecode: importing the largest
