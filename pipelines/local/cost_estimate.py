@@ -18,7 +18,6 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.plan import PlannedStep, plan_run
 from voxline.pipelines.steps import STEPS
-from voxline.report.page import plural
 from voxline.store.objects import open_store
 
 LATEST = 200
@@ -136,7 +135,7 @@ def estimate_run(
     measured = {name: time for name in least if (time := _measured_time(config, name, runs, None))}
     if measured:
         times = {name: _scaled(time, (least[name], 1.0)) for name, time in measured.items()}
-        basis = f"from {plural(len(runs), 'run')} like it"
+        basis = f"from {_count(len(runs), 'run')} like it"
         unknown = ", ".join(name for name in least if name not in measured and name in WORKING)
         return CostEstimate(times, basis, f"{unknown}, which these did not do" if unknown else "").priced(config)
 
@@ -160,7 +159,7 @@ def estimate_run(
     cores = Spread(timed.alone, timed.alone).times((least["train"] / 3600, 1 / 3600))
     training = StepTime(hours, cores, hours.times((timed.accelerators, timed.accelerators)))
     untimed = ", ".join(name for name in least if name != "train" and name in WORKING)
-    basis = f"from {plural(timed.timed, 'step')} of the training timed here, half to twice their time"
+    basis = f"from {_count(timed.timed, 'step')} of the training timed here, half to twice their time"
     return CostEstimate({"train": _scaled(training, AS_TIMED)}, basis, untimed).priced(config)
 
 
@@ -179,7 +178,7 @@ def estimate_submission(config: RunConfig) -> CostEstimate:
     if "train" in times or (times and "train" not in steps):
         unknown = ", ".join(name for name in reserved if name not in times)
         missing_steps = "; ".join(filter(None, [unknown, unpriced]))
-        return CostEstimate(times, f"from {plural(len(runs), 'run')} like it", missing_steps).priced(config)
+        return CostEstimate(times, f"from {_count(len(runs), 'run')} like it", missing_steps).priced(config)
 
     # Limits are days long: they mean something only in money.
     if not config.cost.has_price:
@@ -315,6 +314,11 @@ def _epochs_ratio(config: RunConfig, run: Run) -> tuple[float, float]:
 
 def _scaled(time: StepTime, factors: tuple[float, float]) -> StepTime:
     return StepTime(time.hours.times(factors), time.cpu_hours.times(factors), time.accelerator_hours.times(factors))
+
+
+def _count(number: int, noun: str) -> str:
+    # `report.plural` has NumPy with it, which a client does not have.
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _describe_hours(hours: Spread) -> str:
