@@ -108,6 +108,38 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
     assert normalize_spoken(written, "english_transcript") == spoken
 
 
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("a 4-4-2 formation", "a four four two formation"),
+        ("20/20 vision", "twenty twenty vision"),
+        ("5'10½\" tall", "five foot ten and a half tall"),
+        ("7:30 - 9:00", "seven thirty to nine o'clock"),
+        ("12\u00a0500 people", "twelve thousand five hundred people"),  # a space that does not break
+        ("3 500 ml bottles", "three five hundred milliliter bottles"),
+        ("in his 30s, 10s of them", "in his thirties tens of them"),
+        ("10 DOWNING ST. LONDON", "ten downing street london"),
+        ("5°N 30°W", "five degrees north thirty degrees west"),
+        ("'I am 5' tall'", "i am five tall"),
+        ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
+    ],
+)
+def test_marks_beside_numbers_are_words(written: str, spoken: str) -> None:
+    assert normalize_spoken(written, "english_transcript") == spoken
+
+
+REFUSED = """
+12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
+13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
+""".strip().replace("\n", "|")
+
+
+@pytest.mark.parametrize("text", REFUSED.split("|"))
+def test_a_number_with_two_readings_is_refused(text: str) -> None:
+    with pytest.raises(UnsupportedText, match=r"more than one reading|is no date|not known"):
+        normalize_spoken(text, "english_transcript")
+
+
 def written_convention() -> list[tuple[str, str, str]]:
     """The tables of the page: language, written, spoken."""
     rows, language = [], ""
@@ -148,6 +180,7 @@ def test_plain_words_stay_as_they_are(text: str) -> None:
 GLUE = """
 5 12 1999 3.50 1,000 1.000.000 $ £ € ¥ US$ C$ % ° °C km kg h st rd s : :30 /2 - – . , # @ am p.m. Jan. No. 7:30 ½ ⅞
 555-123-4567 +44 020 1e6 10^6 " x vi / /kg /hour CHF EUR v ₹ p 1080p 3,4 flight room 15.3.2024 -$5 5' zip
+− * $- 5' 000 747-400 MP3s 100s 2/3rds 1-800- 40°30' N £½ 30$ 2:1:1 1-2-3 Mon.- ST. ~ x12
 """
 
 

@@ -9,8 +9,32 @@ import unicodedata
 from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
-from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
-from voxline.text.english_abbreviations import expand_abbreviations, expand_per, expand_units, put_apart
+from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text, unsupported_characters
+from voxline.text.english_abbreviations import (
+    ANY_UNIT,
+    DAYS,
+    expand_abbreviations,
+    expand_per,
+    expand_units,
+    put_apart,
+    unit_name,
+)
+from voxline.text.english_marks import (
+    DOLLARS,
+    NUMBERED,
+    SCALES,
+    SIGN,
+    date_or_fraction,
+    decade_or_seconds,
+    falling_numbers,
+    hyphened_numbers,
+    model_name,
+    plural_digits,
+    spell_out_marks,
+    stopwatch_time,
+    telephone_or_numbers,
+    two_groups,
+)
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -39,24 +63,17 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_WEEKDAY = "|".join(sorted(DAYS, key=len, reverse=True))
 _MONTH = "|".join(_MONTHS)
 _SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
+_ANY_MONTH = "|".join([*_MONTHS, *sorted(_SHORT, key=len, reverse=True)])
 _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
-_SIGN = f"[{''.join(sign for sign in numbers.CURRENCIES if len(sign) == 1)}]"
-_NUMBERED = (
-    "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps|ages|aged|"
-    "lots|players|items|groups|grades|levels|seats|tracks|houses|floors|routes|buses|flights|classes|problems|articles|"
-    "paragraphs|channels|gates|days|weeks|rounds|games|examples|cases|parts"
-)
-"""What is listed by numbers: 10,11 after one of these are two."""
-_MEASURED = rf"\s?(?:%|°|{_SIGN}|(?:km|kg|cm|mm|m|g|l|hours?|minutes?|seconds?|million|billion|percent|times)\b)"
+_MEASURED = rf"\s?(?:%|°|{SIGN}|(?:km|kg|cm|mm|m|g|l|hours?|minutes?|seconds?|million|billion|percent|times)\b)"
 """What follows a decimal: ages 5,6 are two numbers, lines 5,6 cm apart are not."""
-_DOLLARS = {
-    "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
-    "S": "singapore", "HK": "hong kong", "NT": "new taiwan",
-}  # fmt: skip
-"""Letters before a dollar sign, and whose dollars these are."""
+_TWO_GROUPS = r"([1-9][0-9]{0,2}) ([0-9]{3})(?:,([0-9]{1,2}))?(?![0-9_'])(?! [0-9]|-[0-9])"
+"""Thousands with a space, or two numbers: 12 500."""
 _CODES_ALONE = "|".join(code for code in numbers.CURRENCIES if code.isalpha())
 _NO_NOUN = "or|and|to|in|per|at|for|a|each|more|less|off|is|was|of|on|from|if|as|but|than"
 """What may follow an amount without being counted by it: "a $5 bill" has a noun, "$5 or more" none."""
@@ -67,8 +84,7 @@ _BOOKS = (
     "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
 )
 """Books whose verses are named by two numbers: John 3:5."""
-_DOLLAR_SIGN = rf"(?:\b(?:{'|'.join(_DOLLARS)}))?{_SIGN}"
-_SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
+_DOLLAR_SIGN = rf"(?:\b(?:{'|'.join(DOLLARS)}))?{SIGN}"
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
     "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
@@ -138,7 +154,7 @@ def english_words(symbols: str) -> str:
 def _apply_rules(text: str, whole: bool) -> str:
     # Rules see capitals and digits; lower case comes after them.
     # Marks that folding takes for quotes and brackets.
-    words = fold_to_ascii(_AREA_CODE.sub(r"\1-", _spell_out_feet(text)))
+    words = fold_to_ascii(_AREA_CODE.sub(r"\1-", _TRUNK_ZERO.sub(" 0", spell_out_marks(text))))
     own = set(_WITH_APOSTROPHE.findall(words.lower()))
     for rule in _RULES:
         words = rule(words)
@@ -206,32 +222,8 @@ def _strongest(marks: str) -> str:
 _WITH_APOSTROPHE = re.compile(r"(?<![a-z])[a-z]++(?:'[a-z]++)+")
 _POWER = re.compile("(?<=[0-9])(?:⁻[⁰¹²³⁴-⁹]{1,3}|[⁰¹⁴-⁹][⁰¹²³⁴-⁹]{0,2}|[²³][⁰¹²³⁴-⁹]{1,2})")
 """10⁻³, 10⁶; ² and ³ alone have words of their own."""
+_TRUNK_ZERO = re.compile(r"(?<=[0-9])\s?\(0\)\s?(?=[0-9])")
 _AREA_CODE = re.compile(r"(?<![\w(])\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")
-_FEET_AND_INCHES = re.compile(r"(?<![\w.,'])([1-9])['′’]\s?([0-9]{1,2})(?:[\"″”]|'')(?!\w)")
-_FEET = re.compile(r"(?<![\w.,'])([0-9]{1,3})['′](?=\s(?:tall|high|long|wide|deep|by|x)\b)")
-_OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
-_OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
-_INCHES = re.compile(r"(?<![\w.,])([0-9]{1,3}(?:\.[0-9]+)?)[\"″](?!\w)")
-
-
-def _spell_out_feet(text: str) -> str:
-    """Marks of feet and inches, which later are quotes; a quote that was opened is closed by the next one."""
-    if not any(mark in text for mark in "'′’\"″"):
-        return text
-    text = _FEET_AND_INCHES.sub(lambda match: f"{match[1]} foot {match[2]}", text)
-    if not _OPENING_APOSTROPHE.search(text):
-        text = _FEET.sub(lambda match: f"{match[1]} {'foot' if match[1] == '1' else 'feet'}", text)
-    pieces = []
-    is_open = False
-    end = 0
-    for match in _INCHES.finditer(text):
-        is_open ^= text.count('"', end, match.end() - 1) % 2 == 1
-        pieces.append(text[end : match.end() - 1])
-        end = match.end()
-        is_quote = match[0].endswith('"') and is_open
-        pieces.append('"' if is_quote else " inch" if match[1] == "1" else " inches")
-        is_open &= not is_quote
-    return "".join([*pieces, text[end:]])
 
 
 def _month_name(match: re.Match[str]) -> str:
@@ -243,9 +235,8 @@ def _iso_date(match: re.Match[str]) -> str:
     month = int(match[3])
     day = int(match[4])
 
-    # A number that is no date stays for the later rules.
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return match[0]
+    if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1]):
+        raise UnsupportedText(f"{match[0]!r} is no date; write in words what it is")
     return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(year)}"
 
 
@@ -256,9 +247,14 @@ def _slash_date(match: re.Match[str]) -> str:
     if month > 12:
         month, day = day, month
 
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return match[0]
-    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
+    if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1]):
+        raise UnsupportedText(f"{match[0]!r} is no date; write in words what it is")
+    words = f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}"
+    if not match[3]:
+        return words
+    if len(match[3]) == 4:
+        return f"{words}, {numbers.year(match[3])}"
+    return f"{words}, {'oh ' if match[3][0] == '0' else ''}{numbers.cardinal(str(int(match[3])))}"
 
 
 def _month_day(match: re.Match[str]) -> str:
@@ -304,7 +300,7 @@ def _time(match: re.Match[str]) -> str:
     elif not half and not second:
         words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
     if second:
-        words += f" and {numbers.cardinal(str(int(second)))} seconds"
+        words += f" and {numbers.decimal(second.removeprefix('0') if second != '0' else second)} seconds"
     return words + (f" {half[0].lower()} m" if half else "")
 
 
@@ -337,9 +333,27 @@ def _money_before_noun(match: re.Match[str]) -> str:
     return match[1] + numbers.money(match[2], match[3], match[4] or "", is_single=True)
 
 
+def _with_code(match: re.Match[str]) -> str:
+    """$30 USD: the code says whose dollars these are, or what the sign says."""
+    sign = match[0][0]
+    code = match[4]
+    scale = f" {match[3]}" if match[3] else ""
+    if sign == "$" and code in numbers.DOLLARS_BY_CODE:
+        return f"{numbers.DOLLARS_BY_CODE[code]}${match[2]}{scale}"
+    return f"{sign}{match[2]}{scale}" if numbers.CODES.get(code) == sign else match[0]
+
+
+def _behind(match: re.Match[str]) -> str:
+    return f"{match[3]}{match[1]} {SCALES.get(match[2], match[2])}"
+
+
+def _unknown_currency(match: re.Match[str]) -> str:
+    raise UnsupportedText(f"{match[0]!r} is money of a currency that is not known; write it in words")
+
+
 def _other_dollars(match: re.Match[str]) -> str:
     """US$30 are thirty U.S. dollars: the words say whose dollars behind the amount."""
-    return numbers.money("$", match[2], match[3] or "", _DOLLARS[match[1].upper()])
+    return numbers.money("$", match[2], match[3] or "", DOLLARS[match[1].upper()])
 
 
 def _thousands(match: re.Match[str]) -> str:
@@ -354,8 +368,16 @@ def _thousands(match: re.Match[str]) -> str:
     return ",".join(groups) + (f".{match[2]}" if match[2] else "")
 
 
+def _thousand(match: re.Match[str]) -> str:
+    return f"{match[1]},{match[2]}" + (f".{match[3]}" if match[3] else "")
+
+
 def _telephone(match: re.Match[str]) -> str:
     return f"{numbers.digit_by_digit(match[1])}, {numbers.digit_by_digit(match[2])}"
+
+
+def _call(match: re.Match[str]) -> str:
+    return f"{match[1]}{numbers.digit_by_digit(match[2])}, {numbers.digit_by_digit(match[3])}"
 
 
 def _long_telephone(match: re.Match[str]) -> str:
@@ -365,6 +387,21 @@ def _long_telephone(match: re.Match[str]) -> str:
     if groups[:2] == ["1", "800"]:
         return ", ".join([f"{plus}one eight hundred", *map(numbers.digit_by_digit, groups[2:])])
     return plus + ", ".join(map(numbers.digit_by_digit, groups))
+
+
+def _large(match: re.Match[str]) -> str:
+    """1.5M views: behind a number and before what is counted."""
+    return f"{match[1]} {SCALES[match[2].lower()]}"
+
+
+def _telephone_name(match: re.Match[str]) -> str:
+    """1-800-FLOWERS: letters stand for digits, and are said as words."""
+    prefix = "eight hundred" if match[1] == "800" else numbers.digit_by_digit(match[1])
+    parts = re.findall("[A-Za-z]+|[0-9]+", match[2])
+    plus = ["plus"] * match[0].startswith("+")
+    return " ".join(
+        [*plus, "one", prefix, *(numbers.digit_by_digit(part) if part.isdigit() else part for part in parts)]
+    )
 
 
 def _foreign_telephone(match: re.Match[str]) -> str:
@@ -393,6 +430,12 @@ def _bare(match: re.Match[str]) -> str:
     return f" {numbers.decimal(digits)} "
 
 
+def _sub_digits(pattern: str, put: Callable[[re.Match[str]], str]) -> Callable[[str], str]:
+    """A rule that writes digits, which the letters of a unit or an ordinal may touch."""
+    compiled = re.compile(pattern)
+    return lambda text: compiled.sub(put, text)
+
+
 def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
     """A rule; words that a function puts stand apart from letters and digits beside them."""
     compiled = re.compile(pattern, flags)
@@ -404,6 +447,30 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
     _sub(r"\b[Tt]el\.?:?(?=\s?[+0-9])", "telephone"),
+    _sub(r"([0-9]{3}[-. ][0-9]{4}),?\s?(?:x|[Ee]xt\.?)\s?(?=[0-9])", r"\1, extension "),
+    # Ranges of what later rules spell out: the hyphen would be lost.
+    _sub(rf"(?<=[0-9])~(?={SIGN}?[0-9])", "-"),
+    _sub(r"(?<=[0-9]x)[-–](?=[0-9]{1,9}x\b)|(?<=[0-9]s)[-–](?=['0-9])|(?<=/[12][0-9]{3})[-–](?=[0-9]{1,2}/)", " to "),
+    _sub(rf"\b({_WEEKDAY})\.?[-–]({_WEEKDAY})\b\.?", lambda m: f"{DAYS[m[1]]} to {DAYS[m[2]]}"),
+    _sub(
+        rf"\b({_ANY_MONTH})\.?[-–]({_ANY_MONTH})\b\.?",
+        lambda m: " to ".join(_SHORT.get(name, name) for name in m.groups()),
+    ),
+    # Two hours fifteen minutes: m alone is a meter, and s a plural.
+    _sub(r"(?<![\w.:])([0-9]{1,2})\s?h\s?([0-9]{1,2})\s?m(?:in)?\b", r"\1 hr \2 min"),
+    _sub(r"(?<![\w.:])([0-9]{1,2})\s?m(?:in)?\s?([0-9]{1,2})\s?s(?:ec)?\b", r"\1 min \2 sec"),
+    _sub(r"(?<=[0-9])-(?=(?:st|nd|rd|th)\b)", ""),
+    _sub(r"(?<![\w/.,-])([0-9]{1,3})-(?=[1-9]/(?:[2-9]|16|32)(?![0-9/-]))", r"\1 "),
+    # Telephone numbers that are words, in part.
+    _sub(
+        r"(?<![\w-])([0-9]{3})-((?:[A-Z]{3}-)?[A-Z]{4})(?![\w-])",
+        lambda m: f"{numbers.digit_by_digit(m[1])} {m[2].replace('-', ' ')}",
+    ),
+    _sub(
+        r"(?<![\w.,+-])\+?1[ .-](8(?:00|88|77|66|55|44|33))-"
+        r"((?:[A-Za-z0-9]{1,12}-){0,3}[A-Za-z]{3,12}[A-Za-z0-9]{0,9})(?![\w-])",
+        _telephone_name,
+    ),
     # Telephone numbers first: they have groups as thousands have.
     _sub(
         r"(?<![\w.,+-])(?<![0-9] )(?:\+?1[ .-])?[0-9]{3}[ .-][0-9]{3}[ .-][0-9]{4}(?![\w,]|[.-][0-9]| [0-9])",
@@ -413,6 +480,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(
         r"(?<![\w.,+-])(?<![0-9] )0[0-9]{2,4}[ -][0-9]{3,4}[ -]?[0-9]{3,4}(?![\w,]|[.-][0-9]| [0-9])", _long_telephone
     ),
+    _sub(r"(?<![\w.,+-])(?<![0-9] )0[0-9]{1,4}(?: [0-9]{2,6}){2,5}(?![\w,]|[.-][0-9]| [0-9])", _foreign_telephone),
     _sub(
         r"\b((?:zip|zip\scode|postcode|pin|pin\scode|passcode|password|area\scode)\s(?:is\s)?)([0-9]{3,6})(?![\w.,:-][0-9]|[\w%])",
         lambda m: m[1] + numbers.digit_by_digit(m[2]),
@@ -421,11 +489,25 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(
         # Of more digits before or behind, as of a telephone number, the groups are no thousands.
         r"(?<![\w.,'+])(?<![0-9)] )([0-9]{1,3}(?:(?:\.[0-9]{3})+(?=,[0-9]{1,2}(?![0-9]))|(?:\.[0-9]{3}){2,}"
-        r"|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))(?:,([0-9]{1,2}))?(?![\w'])(?!\.[0-9])(?! [0-9]|-[0-9]{4})",
+        r"|(?: [0-9]{3}){2,}|(?:'[0-9]{3})+))(?:,([0-9]{1,2}))?(?![0-9_'])(?!\.[0-9])(?! [0-9]|-[0-9]{4})",
         _thousands,
     ),
-    # Nobody says 000 alone; other groups may be a number and an amount, as in 3 500 ml bottles.
-    _sub(r"(?<![\w.,'+])(?<![0-9)] )([1-9][0-9]{0,2}) 000(?![\w'])(?! [0-9]|-[0-9])", r"\1,000"),
+    # Nobody says 000 alone, and an amount of money is one. Other groups may be a number and another one.
+    _sub_digits(
+        r"(?<![\w.,'+])(?<![0-9)] )([1-9][0-9]{0,2}) (000)(?:,([0-9]{1,2}))?(?![0-9_'])"
+        r"(?! [0-9]|-(?![1-9][0-9]{0,2} 000)[0-9])",
+        _thousand,
+    ),
+    _sub(
+        rf"(?<={SIGN})\s?{_TWO_GROUPS}(?!\.[0-9]|\s(?!(?:was|is|has|as|plus|minus|less|this|its)\b)[a-z]+s\b)",
+        _thousand,
+    ),
+    _sub(rf"(?<![\w.,'+$])(?<![0-9)] ){_TWO_GROUPS}(?=\s?(?:{SIGN}|(?:{'|'.join(numbers.CODES)})\b))", _thousand),
+    _sub(
+        rf"(?<![\w.,'+])([1-9][0-9]{{0,2}}) ([0-9]{{3}})\s?({ANY_UNIT})(?=\s[a-z]+s\b)",
+        lambda m: f"{m[1]} {numbers.cardinal(m[2])} {unit_name(m[3])}",
+    ),
+    _sub(rf"(?<![\w.,'+:/#-])(?<![0-9)] ){_TWO_GROUPS}(?![.,:/-][0-9]|[ -][0-9]|-[A-Za-z])", two_groups),
     # Euros have two decimals: three digits behind a point are thousands.
     _sub(r"(?<=€)(\s?[0-9]{1,3})\.([0-9]{3})(?![0-9.,])", r"\1,\2"),
     _sub(r"(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s?(?:€|EUR\b))", r"\1,\2"),
@@ -444,8 +526,17 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
     _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
     _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
-    _sub(r"(?<![\w/-])([12][0-9]{3})([-/])([0-9]{2})\2([0-9]{2})(?![\w/-])", _iso_date),
-    _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
+    # Dates of digits alone, in the order that the values allow; impossible ones are refused.
+    _sub(r"(?<![\w/-])([12][0-9]{3})([-/])([0-9]{1,2})\2([0-9]{1,2})(?![\w/-])", _iso_date),
+    _sub(r"(?<![0-9/])24/7/365(?![0-9/])", "twenty-four seven three sixty-five"),
+    _sub(r"(?<![\w/.])([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3}|[0-9]{2})(?![\w/])", _slash_date),
+    _sub(r"(?<![\w/.-])([0-9]{1,2})-([0-9]{1,2})-([12][0-9]{3})(?![\w/-])", _slash_date),
+    _sub(
+        r"(?<=\b(?:on|by) )([0-9]{1,2})/([0-9]{1,2})()"
+        r"(?=[.,;:!?]?$|[.,;:!?]\s|\s(?:at|and|to|from|for|with|we|i|he|she|they|it)\b)",
+        _slash_date,
+        re.IGNORECASE,
+    ),
     _sub(rf"(?<=[0-9])\s?[-–]\s?(?=(?:{_MONTH})\s[0-9])", " to "),
     _sub(r"(?<![\w.])([0-9]{1,2})\.([0-9]{1,2})\.([12][0-9]{3})(?![\w]|\.[0-9])", _dotted_date),
     _sub(
@@ -463,17 +554,36 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"\s?[-–]\s?(?=[0-9]{1,2}(?::[0-9]{2})?\s?[AaPp]\.?[Mm]\b)",
         " to ",
     ),
-    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
+    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-5][0-9])\.([0-9]{1,3})(?![\w:]|\s?[AaPp]\.?[Mm]\b)", stopwatch_time),
+    _sub(
+        r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,3})?))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?",
+        _time,
+    ),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
     # Lists: of three and more, after what is numbered, of neighbors; not where a measure shows a decimal.
     _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?![\w,]|\.[0-9])", lambda m: m[0].replace(",", ", ")),
-    _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),
+    _sub(rf"\b((?:{NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
     _sub(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9])", r"\1\2 ", re.IGNORECASE),  # chapter and verse
+    _sub(r"(?<![\w:.])[0-9]{1,3}(?::[0-9]{1,3}){2,5}(?![\w:.])", lambda m: m[0].replace(":", " to ")),
     _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
+    # Money: one spelling for each currency, the sign in front of the digits.
+    _sub(rf"(?:{SIGN}|(?<![\w.,])())\s?({_NUMBER}){_SCALE}\s(USD|CAD|AUD|NZD|HKD|SGD|EUR|GBP|JPY|INR)\b", _with_code),
+    _sub(r"\b(US|CA|AU|NZ|HK|NT)D?\s?\$(?=\s?[0-9])", r"\1$"),
+    _sub(rf"\$\s?({_NUMBER})(?:\s?(US)|(CA|AU|NZ))\b(?!\.)", lambda m: f"{m[2] or m[3]}${m[1]}"),
+    _sub(r"\bJP¥", "¥", re.IGNORECASE),
+    _sub(r"\b(?:CN|RMB)¥(?=\s?[0-9])", "CNY ", re.IGNORECASE),
+    _sub(r"\bR\$(?=\s?[0-9])", "BRL ", re.IGNORECASE),
+    _sub(r"\bRs\.?\s?(?=[0-9])", "₹"),
+    _sub(rf"¢\s?({_NUMBER})", r"\1¢"),
+    _sub(rf"((?:\b(?:{'|'.join(DOLLARS)}))?{SIGN})\s?-(?=\.?[0-9])", r"minus \1"),
     _sub(
-        rf"(?<![\w.,])(?<!{_SIGN})({_NUMBER})\s?({'|'.join(numbers.CODES)}|(?![$¥]){_SIGN})(?![\w]|\s?[0-9])",
+        rf"(?<![\w.,])({_NUMBER})\s?(hundred|thousand|million|billion|trillion|bn|[kmb])\s?({SIGN})(?!\w|\s?[0-9])",
+        _behind,
+    ),
+    _sub(
+        rf"(?<![\w.,])(?<!{SIGN})({_NUMBER})\s?({'|'.join(numbers.CODES)}|{SIGN})(?![\w]|\s?[0-9])",
         lambda m: f"{numbers.CODES.get(m[2].upper(), m[2])}{m[1]}",
         re.IGNORECASE,
     ),
@@ -484,23 +594,32 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     _sub(rf"\b({_CODES_ALONE})\s?({_NUMBER}){_SCALE}", _money),
     expand_per,
-    _sub(rf"(?<![\w.])-(?={_SIGN}\s?[0-9])", "minus "),
-    _sub(rf"(?:(?<=[0-9])|(?<=[0-9][mkbMKB])|(?<=[0-9]bn))\s?[-–](?={_SIGN}\s?[0-9])", " to "),
-    _sub(rf"(?<![\w.,])({_NUMBER})\s?({'|'.join(_DOLLARS)})\$(?![\w])", r"\2$\1"),
+    _sub(rf"(?<![\w.])-(?={SIGN}\s?[0-9])", "minus "),
+    _sub(rf"(?:(?<=[0-9])|(?<=[0-9][mkbMKB])|(?<=[0-9]bn))\s?[-–](?={SIGN}\s?[0-9])", " to "),
+    _sub(rf"(?<![\w.,])({_NUMBER})\s?({'|'.join(DOLLARS)})\$(?![\w])", r"\2$\1"),
+    # A range has one sign, and a scale of its own where it differs: $500k-1m.
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
-    _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?![\w-]))", r"\2 to \1"),
-    _sub(rf"({_SIGN}\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
-    _sub(rf"\b({'|'.join(_DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
+    _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])\b)", r"\1\2\3 to \1"),
+    _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])?(?![\w-]))", r"\2 to \1"),
+    _sub(rf"({SIGN}\s?(?:{_NUMBER}))\s?(bn|ml?n|[mkbMKB])\b", lambda m: f"{m[1]} {SCALES[m[2].lower()]}"),
+    _sub(rf"\b({'|'.join(DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
+    _sub(rf"(?<![A-Za-z])[A-Za-z]{{1,20}}{SIGN}\s?[0-9]", _unknown_currency),
+    _sub(r"(?<![\w.,])([0-9]+(?:\.[0-9]+)?)(M|B|bn|ml?n)\b(?=\s(?:[a-z]+s|people|men|women|children)\b)", _large),
     _sub(
         # "a $5 bill", "a $20-a-month plan": one dollar.
-        rf"(\b[Aa]n?\s)({_SIGN})([0-9]+(?:,[0-9]{{3}})*)(?![.,]?[0-9]){_SCALE}(?=-[a-z]|\s[a-z])(?!\s(?:{_NO_NOUN})\b)",
+        rf"(\b[Aa]n?\s)({SIGN})([0-9]+(?:,[0-9]{{3}})*)(?![.,]?[0-9]){_SCALE}(?=-[a-z]|\s[a-z])"
+        rf"(?!\s(?:{_NO_NOUN}|hundred|thousand|million|billion|trillion)\b)",
         _money_before_noun,
     ),
-    _sub(rf"({_SIGN})\s?({_NUMBER}){_SCALE}", _money),
+    _sub(rf"({SIGN})\s?({_NUMBER}){_SCALE}", _money),
     _sub(r"(?<![\w.,])([0-9]{1,2})p\b", lambda m: f"{numbers.cardinal(m[1])} {'penny' if m[1] == '1' else 'pence'}"),
     _sub(r"\b(480|720|1080|1440|2160)([pi])\b", lambda m: f"{numbers.pairs(m[1])} {m[2]}"),
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
+    _sub(r"\b((?:[Cc]all|[Dd]ial|[Pp]hone|[Nn]umber|is)\s)([0-9]{3}) ([0-9]{4})(?![\w,]|[.:/-][0-9]| [0-9])", _call),
+    _sub(
+        r"(?<![\w.,:/$+-])(?<![0-9)] )([0-9]{3}) ((?!19|20)[0-9]{4})(?![\w,]|[.:/-][0-9]| [0-9])", telephone_or_numbers
+    ),
     _sub(
         # not a count: "we called 250 customers"
         r"\b((?:call|dial|phone|ring)(?:s|ed|led|ing|ling)?\s)([0-9]{3})\b(?![.,:-]?[0-9])"
@@ -518,20 +637,47 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"\b((?i:room|suite|apartment|highway|route|flight)\s(?:[A-Z]{2})?)([1-9][0-9]{2,3})(?![\w%]|[.,:/-][0-9])",
         lambda m: f"{m[1]} {numbers.pairs(m[2])}".replace("  ", " "),
     ),
-    _sub(r"(?<=[0-9]%)\s?[-–]\s?(?=[0-9])", " to "),
+    # A hyphen in the names of models, in rows of numbers, and before a smaller number is no "to".
+    _sub(r"(?<![A-Za-z0-9])([A-Za-z]{1,4})-?([0-9]{3,4})-([0-9]{1,4})(?![\w-])", model_name),
+    _sub(r"(?<![A-Za-z0-9])([A-Za-z]{1,4})([0-9]{1,2})-([0-9]{3,4})(?=[A-Za-z]{0,3}\b)(?!-)", model_name),
+    _sub(r"(?<![\w.,:/+-])[0-9]{1,20}(?:-[0-9]{1,20}){2,9}(?![\w-]|[.,:/][0-9])", hyphened_numbers),
+    _sub(r"(?<![\w.,:/+-])([0-9]{3,4})-([0-9]{1,4})(?![a-z0-9_%°-]|[.,:/][0-9])", falling_numbers),
+    _sub(r"(?<=[0-9]%)\s?[-–]\s?(?=[0-9])|(?<=[0-9]°)[-–](?=[0-9])", " to "),
+    _sub(rf"([0-9]\s?(?:{ANY_UNIT}))[-–](?=[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?\s?(?:{ANY_UNIT})(?![\w/]))", r"\1 to "),
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
     _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),
     _sub(r"(?<![0-9/])50/50(?![0-9/])", "fifty fifty"),
+    _sub(r"(?<![0-9/])20/20(?=\s(?:vision|hindsight))", "twenty twenty"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
+    _sub(r"\b([0-9]{1,2})\s?ft\.?([0-9]{1,2})(?:\s?in\b)?(?![\w.])", r"\1 foot \2"),
     _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),
     _sub(r"\b((?:in|since|year)\s)(10[1-9][0-9])(?=[.,;:!?]|$)", lambda m: m[1] + numbers.year(m[2])),
     expand_units,
+    # An s behind digits: seconds, a decade, several of them, or a possessive.
+    _sub(r"(?<![\w.,])([0-9]+\.[0-9]+)\s?s\b", r"\1 seconds"),
+    _sub(
+        r"(?<![\w.,'-])(?<!\b(?:the|his|her|our|its|mid|and) )(?<!\b(?:my|in|or) )(?<!\b(?:their|early|whose) )"
+        r"(?<!\b(?:your|late|into|over) )([2-9]0)s\b",
+        decade_or_seconds,
+    ),
     _sub(r"'?\b((?:1[1-9]|20)[0-9]0|[2-9]0)'?s\b", lambda m: numbers.decade(m[1])),
+    _sub(
+        r"((?:(?<![A-Za-z])[A-Za-z]{1,4}-?)?)(?<![0-9.,$])(?<!\$ )([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,7})s\b",
+        plural_digits,
+    ),
+    _sub(
+        r"(?<![0-9.,$])([0-9]{1,7})'s\b", lambda m: (numbers.pairs if len(m[1]) == 3 else numbers.cardinal)(m[1]) + "'s"
+    ),
+    _sub(r"(?<![0-9/])([0-9]{1,3}/[0-9]{1,3})(?:st|nd|rd|th)s?\b", r"\1"),
     _sub(r"(?<![0-9,.])([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:st|nd|rd|th)\b", lambda m: numbers.ordinal(m[1])),
     _sub(r"(?<![0-9/])([0-9]+)\s([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", lambda m: f"{m[1]} and {m[2]}/{m[3]}"),
-    _sub(r"(?<![0-9/])([0-9]{1,3})/([0-9]{1,4})(?![0-9/])", lambda m: f" {numbers.fraction(m[1], m[2])} "),
+    _sub(r"(?<![\w/.,])(?<![0-9] )([0-9]{1,2})/([0-9]{1,2})(?![\w/%°]|[.,-][0-9])", date_or_fraction),
+    _sub(
+        r"(?<![0-9/])([0-9]{1,3})/([0-9]{1,4})(?![0-9/])",
+        lambda m: f" {numbers.fraction(m[1], m[2], is_over=len(m[1]) > 2)} ",
+    ),
     _sub(r"\band one (?=half|quarter)", "and a "),
     _sub(_NUMBER, _bare),
     _sub(r"²", " squared "),

@@ -29,9 +29,9 @@ _BEFORE_NUMBERS = {
     "ca": "circa",
 }  # fmt: skip
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
-_DAYS = {
-    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday", "Thur": "Thursday",
-    "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+DAYS = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday",
+    "Thu": "Thursday", "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
 _DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
@@ -44,14 +44,24 @@ BEFORE_NUMBERS = frozenset({"n°", "ch", "sec", "art", "nr", "ca", *_MONTHS, *ma
 """The same before a digit."""
 
 _ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
-_STREET_RULE = re.compile(r"(?<=[a-z0-9] )(?<!of )(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])")
+_NO_STREET = "".join(
+    rf"(?<!\b{word} )" for word in ("of", "the", "a", "my", "our", "your", "his", "her", "and", "dear")
+)
+_STREET_RULE = re.compile(
+    rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])"
+    # A house before it and a town behind it: 5 Main St. New York.
+    r"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[NSEW]\.?\s)?[A-Za-z][a-z]{1,20}\s)(St|Dr)\.?(?=\s[A-Z][a-z])"
+)
+_THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
 _NUMBER_RULE = re.compile(rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
 _LATIN_RULE = re.compile(rf"\b(?:{'|'.join(map(re.escape, _LATIN))})", re.IGNORECASE)
 _NEXT_MONTH = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)?\s)?(?:{'|'.join(month.capitalize() for month in _MONTHS)}|May)"
 _DAY_RULE = re.compile(
-    rf"\b({'|'.join(_DAYS)})(?:\.,|,?(?=\s{_NEXT_MONTH})|\.(?=\s(?:[0-9]|{_NEXT_MONTH}))|,(?=\s[0-9]))"
+    rf"\b({'|'.join(DAYS)})(?:\.,|,?(?=\s{_NEXT_MONTH})|\.(?=\s(?:[0-9]|{_NEXT_MONTH}))|,(?=\s[0-9])"
+    r"|\.(?=\s(?:the\s[0-9]|at\s|and\s|to\s|through\s|morning|afternoon|evening|night)|[-–]))"
+    r"|\b(Tues|Thurs?|Weds)\b\.?(?![\w'])"
 )
 """Before a date or a time, or with a dot and a comma; "the cat sat." and "in the sun, 5 of them" are none."""
 _DIRECTION_RULE = re.compile(
@@ -69,11 +79,16 @@ def expand_abbreviations(text: str) -> str:
     # From the certain to the ambiguous: "St." is a street behind a name, and a saint before one.
     text = _LATIN_RULE.sub(lambda match: put_apart(match, _LATIN[match[0].lower()]), text)
     text = _WITH_RULE.sub(lambda match: "without" if match[0].lower() == "w/o" else "with ", text)
-    text = _DAY_RULE.sub(lambda match: put_apart(match, _DAYS[match[1]] + "," * match[0].endswith(",")), text)
+    text = _DAY_RULE.sub(
+        lambda match: put_apart(match, DAYS[match[1] or match[2]] + "," * match[0].endswith(",")), text
+    )
     text = _DIRECTION_RULE.sub(lambda match: _DIRECTIONS[match[1]] + " ", text)
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
-    text = _STREET_RULE.sub(lambda match: put_apart(match, _STREETS[match[1]]), text)
+    text = _THE_DOCTOR.sub("doctor", text)
+    text = _STREET_RULE.sub(
+        lambda match: put_apart(match, _STREETS[match[1]] if match[1] else match[2] + _STREETS[match[3]]), text
+    )
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
     # The dot of an abbreviation at the end of a sentence also ends the sentence.
     return _END_RULE.sub(lambda match: put_apart(match, _ENDS[match[1]] + (". " if match[2] else "")), text)
@@ -87,19 +102,35 @@ def _cased(word: str) -> str:
     return word.lower() if word.lower() in _BEFORE_NUMBERS else word.capitalize()
 
 
+_FUNCTION_WORDS = (
+    "and|or|in|at|near|is|was|to|on|by|with|from|the|for|until|where|when|between|toward|towards|then|because|has|had|are|"
+    "were|before|after|behind|across|opposite|past|off|via|but|this|that|we|i|he|she|they|it"
+)
+"""What stands behind the name of a street, and before no name: MAIN ST. AND."""
 _TITLED = {title.lower(): title for title in _TITLES}
 _ENDED = {end.lower(): end for end in (*_ENDS, *_STREETS)}
 _IN_CAPITALS = (
     # With its dot each of them is an abbreviation; without one, what is no word in small letters either.
     (re.compile(rf"\b({'|'.join(_TITLED)})\.\s+(?=[a-z])|\b(drs?|prof|sgt|capt)\s+(?=[a-z])"), _TITLED),
     (re.compile(rf"\b({'|'.join(_ENDED)})\.|(?<=\w )(st)(?=[,;:!?]|$)"), _ENDED),
+    (re.compile(rf"\b({'|'.join(map(str.lower, DAYS))})\."), {day.lower(): day for day in DAYS}),
     (re.compile(rf"\b({'|'.join(_MONTHS)})\b\.?\s*(?=[0-9])"), {month: month.capitalize() for month in _MONTHS}),
+)
+_STREET_IN_CAPITALS = re.compile(
+    rf"(?<=\w )(?<!\band )(?<!\bor )(?<!\bof )(?<!\bthe )(?<!\bin )(?<!\bat )st\.(?=\s+(?:{_FUNCTION_WORDS})\b)"
+    rf"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[nsew]\.?\s)?(?!(?:{_FUNCTION_WORDS})\b)[a-z]{{2,20}}\s)(st|dr)\.(?=\s)"
+    r"|(?<=\b(?:main|wall|high|park|pine) )st\."
 )
 _NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")
 
 
-_NO_TEXT = re.compile(rf"[^A-Z]*(?:[A-Z]|[MDCLXVI]{{5,15}}|{'|'.join(numbers.CODES)})[^A-Z]*")
+_NO_TEXT = re.compile(
+    rf"[^A-Z]*(?:[A-Z]|[MDCLXVI]{{5,15}}|{'|'.join(numbers.CODES)}|(?:US|CA|AU|NZ|HK|NT)(?=\s?\$)|(?<=[0-9])US)[^A-Z]*"
+)
 """Capitals that are no text of capitals: 220 V, MCMXCIX, EUR 50."""
+
+
+_DEGREES_IN_CAPITALS = re.compile("(?:°|(?<=[0-9])['′\"″])\\s?[nsew]\\b")
 
 
 def is_in_capitals(text: str) -> bool:
@@ -113,13 +144,18 @@ def is_in_capitals(text: str) -> bool:
 def from_capitals(text: str) -> str:
     """A text of capitals in small letters, with the capitals that tell abbreviations, degrees and units.
 
+    >>> from_capitals("MAIN ST. AND 5 ELM DR. ARE NEAR ST. JOHN")
+    'main street and 5 elm drive are near St. John'
     >>> from_capitals("DR. JONES LIVES ON ELM ST."), from_capitals("ON JAN. 5 IT WAS -5°C, 20 MB")
     ('Dr. Jones lives on elm St.', 'on Jan. 5 it was -5°C, 20 MB')
     """
-    text = text.lower()
+    text = _STREET_IN_CAPITALS.sub(
+        lambda match: match[1] + _STREETS[match[2].capitalize()] if match[2] else "street", text.lower()
+    )
     for rule, spelling in _IN_CAPITALS:
         text = rule.sub(lambda match, spelling=spelling: _recased(match, spelling), text)  # type: ignore[misc]
     text = _NAMED.sub(lambda match: match[1] + match[2].upper(), text)
+    text = _DEGREES_IN_CAPITALS.sub(lambda match: match[0].upper(), text)
     return _UNIT_IN_CAPITALS.sub(lambda match: match[1] + _UNITS_OF[match[2]], text)
 
 
@@ -145,6 +181,13 @@ _UNITS = {
     "KB": ("kilobyte", "kilobytes"), "MB": ("megabyte", "megabytes"), "GB": ("gigabyte", "gigabytes"),
     "TB": ("terabyte", "terabytes"), "dB": ("decibel", "decibels"), "ms": ("millisecond", "milliseconds"),
     "min": ("minute", "minutes"), "sec": ("second", "seconds"), "hr": ("hour", "hours"), "hrs": ("hour", "hours"),
+    "mpg": ("mile per gallon", "miles per gallon"), "bpm": ("beat per minute", "beats per minute"),
+    "ppm": ("part per million", "parts per million"),
+    "mins": ("minute", "minutes"), "secs": ("second", "seconds"), "yr": ("year", "years"), "yrs": ("year", "years"),
+    "sq ft": ("square foot", "square feet"), "sq m": ("square meter", "square meters"),
+    "m2": ("square meter", "square meters"), "km2": ("square kilometer", "square kilometers"),
+    "m3": ("cubic meter", "cubic meters"), "mm²": ("square millimeter", "square millimeters"),
+    "cm³": ("cubic centimeter", "cubic centimeters"),
     "°C": ("degree celsius", "degrees celsius"), "°F": ("degree fahrenheit", "degrees fahrenheit"),
     "°": ("degree", "degrees"), "%": ("percent", "percent"), "gal": ("gallon", "gallons"),
     "tsp": ("teaspoon", "teaspoons"), "tbsp": ("tablespoon", "tablespoons"), "yd": ("yard", "yards"),
@@ -155,17 +198,18 @@ _UNITS = {
     "kWh": ("kilowatt hour", "kilowatt hours"), "mAh": ("milliampere hour", "milliampere hours"),
 }  # fmt: skip
 
-_ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+"""A pattern of the units, the longest first."""
 _UNIT_RULE = re.compile(
     r"(\b[Aa]n?\s)?(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)([\s-]?)"
-    rf"({_ANY_UNIT})(?![A-Za-z0-9²³/])(\s(?=[a-z])(?!(?:of|or|and|to|in|per|at|for|a|is|was)\b))?"
+    rf"({ANY_UNIT})(?![A-Za-z0-9²³/])(\s(?=[a-z])(?!(?:of|or|and|to|in|per|at|for|a|is|was)\b))?"
 )
 _FRACTION_RULE = re.compile(
-    rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({_ANY_UNIT})(?![A-Za-z0-9²³/])"
+    rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({ANY_UNIT})(?![A-Za-z0-9²³/])"
 )
 _PER_RULE = re.compile(
     r"((?<=[0-9])\s?[A-Za-z]{1,2}|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
-    rf"(hour|day|night|week|month|year|person|user|unit|piece|mile|gallon|h|hr|wk|mo|yr|{_ANY_UNIT})\b"
+    rf"(hour|day|night|week|month|year|person|user|unit|piece|mile|gallon|h|hr|wk|mo|yr|{ANY_UNIT})\b"
 )
 _PER = {"h": "hour", "hr": "hour", "wk": "week", "mo": "month", "yr": "year"}
 _UNITS_OF = {
@@ -186,6 +230,14 @@ def expand_units(text: str) -> str:
     """
     text = _FRACTION_RULE.sub(lambda match: f"{match[1]}{match[2]} {_UNITS[match[3]][bool(match[1])]}", text)
     return _UNIT_RULE.sub(lambda match: put_apart(match, _unit(match)), text)
+
+
+def unit_name(unit: str) -> str:
+    """
+    >>> unit_name("ml")
+    'milliliter'
+    """
+    return _UNITS[unit][0]
 
 
 def expand_per(text: str) -> str:

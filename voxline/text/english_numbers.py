@@ -39,6 +39,7 @@ CURRENCIES = {
     "NZD": ("new zealand dollar", "new zealand dollars", "cent", "cents"),
     "HKD": ("hong kong dollar", "hong kong dollars", "cent", "cents"),
     "SGD": ("singapore dollar", "singapore dollars", "cent", "cents"),
+    "BRL": ("brazilian real", "brazilian reais", "centavo", "centavos"),
     "PLN": ("zloty", "zloty", "grosz", "groszy"),
 }
 """A sign, or a code of ISO 4217 that has none → the names of one and of many, and of their hundredths."""
@@ -47,6 +48,10 @@ CODES = {
     "THB": "฿", "VND": "₫", "NGN": "₦", **{code: code for code in CURRENCIES if code.isalpha()},
 }  # fmt: skip
 """Codes of ISO 4217 beside an amount, and the keys of `CURRENCIES` that say the same; PHP and TRY are words too."""
+
+
+DOLLARS_BY_CODE = {"USD": "US", "CAD": "C", "AUD": "A", "NZD": "NZ", "HKD": "HK", "SGD": "S"}
+"""A code behind an amount with a dollar sign → the letters before the sign that say the same."""
 
 
 @functools.cache
@@ -128,13 +133,16 @@ def decimal(digits: str) -> str:
     return " point ".join([cardinal(whole), *(digit_by_digit(fraction) for fraction in fractions)])
 
 
-def fraction(above: str, below: str) -> str:
+def fraction(above: str, below: str, *, is_over: bool = False) -> str:
     """
+    Args:
+      is_over: say "over" whatever the numbers, as of a blood pressure.
+
     >>> fraction("1", "2"), fraction("3", "4"), fraction("2", "3"), fraction("24", "7000")
     ('one half', 'three quarters', 'two thirds', 'twenty-four over seven thousand')
     """
     # Beyond two digits, "over" is what people say.
-    if below.startswith("0") or len(below) > 2 or below == "1":
+    if is_over or below.startswith("0") or len(below) > 2 or below == "1":
         return f"{cardinal(above)} over {cardinal(below)}"
     named = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
     if above != "1":

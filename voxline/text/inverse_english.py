@@ -271,7 +271,7 @@ def _write_telephone(words: list[str], place: int) -> _Written:
     # Groups by the number of digits, as in North America.
     if is_plus:
         return (f"+{digits}", end) if len(digits) >= 8 else None
-    if words[place] in ("oh", "o"):
+    if words[place] in ("oh", "o") or before in _DIGITS:  # or the rest of a row that is no number
         return None
     if len(digits) == 10:
         return f"{digits[:3]}-{digits[3:6]}-{digits[6:]}", end
@@ -282,7 +282,8 @@ def _write_telephone(words: list[str], place: int) -> _Written:
     # Who counts says digits too, and "seven oh five" may be a time.
     is_counting = digits in "0123456789" or digits in "9876543210"
     is_time = len(digits) == 3 and words[place + 1] in ("oh", "o")
-    if len(digits) < 3 or is_counting or (is_time and before not in _CODES):
+    is_year = len(digits) == 4 and "1100" <= digits <= "2099"
+    if len(digits) < 3 or is_counting or ((is_time or is_year) and before not in _CODES):
         return None
     is_code = before in _CODES or "0" in digits or len(set(digits)) < len(digits)
     return (digits, end) if len(digits) > 3 or is_code else None
@@ -428,7 +429,7 @@ def _write_decade(words: list[str], place: int) -> _Written:
 
 def _write_money(words: list[str], place: int) -> _Written:
     amount = _amount(words, place)
-    if amount is None:
+    if amount is None or (words[place] == "a" and _word(words, place - 1) == "half"):  # half a million euros
         return None
     # Ten to twenty dollars: one sign for both.
     if _word(words, amount.end) == "to" and amount.whole and not _is_digit(words, place - 1):
@@ -613,13 +614,16 @@ def _write_year(words: list[str], place: int) -> _Written:
 def _write_number(words: list[str], place: int) -> _Written:
     """A count of ten or more, or one with decimals. Smaller ones are words, unless a range continues with digits."""
     amount = _amount(words, place)
-    if amount is None or words[place] == "a":
+    before = _word(words, place - 1)
+    # Three fifty nine hundred and forty sevens are no counts.
+    is_behind = before in _TENS or (words[place] in _TENS and _is_number_word(before))
+    if amount is None or words[place] == "a" or is_behind or _word(words, amount.end)[:-1] in _SMALL:
         return None
     # Ten minus five is arithmetic, minus five is a number.
-    is_negative = amount.text.startswith("-") and not _is_number_word(_word(words, place - 1))
+    is_negative = amount.text.startswith("-") and not _is_number_word(before)
     if amount.text.startswith("-") and not is_negative:
         return None
-    if _word(words, place - 1) == "or" and _word(words, place - 2) == "plus":
+    if before == "or" and _word(words, place - 2) == "plus":
         return None
     if _word(words, amount.end) in ("to", "or") and amount.value < 10 and amount.whole:
         behind = _amount(words, amount.end + 1)
@@ -628,13 +632,13 @@ def _write_number(words: list[str], place: int) -> _Written:
             return amount.text, amount.end
     # "sixteen to nine", but "twenty to two friends".
     behind_word = _word(words, amount.end)
-    is_ratio = _word(words, place - 1) == "to" and not behind_word.endswith("s") and not _is_number_word(behind_word)
+    is_ratio = before == "to" and not behind_word.endswith("s") and not _is_number_word(behind_word)
     if is_ratio and (_SMALL.get(_word(words, place - 2), 0) > 9 or _word(words, place - 2) in _TENS):
         return amount.text, amount.end
     # Two numbers side by side, such as "seven thirty", have more than one reading.
     if amount.value < 10 and amount.whole and not is_negative:
         return None
-    follows = _is_number_word(_word(words, amount.end)) or _is_number_word(_word(words, place - 1))
+    follows = _is_number_word(behind_word) or _is_number_word(before)
     return None if follows and amount.whole and amount.value < 100 else (amount.text, amount.end)
 
 

@@ -326,7 +326,7 @@ class _Rules(dict[int, str]):
 
     def without_punctuation(self, text: str) -> str:
         """The text without marks and invisible characters; those of numbers stay where the alphabet has digits."""
-        # What is kept stands at odd places.
+        # The odd places have what is kept.
         parts = [text] if text.isascii() else _MEANT_JOINER.split(text)
         if self._has_digits:
             parts = [

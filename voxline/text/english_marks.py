@@ -1,0 +1,305 @@
+"""Marks of English numbers that are seen before a text is folded: feet, inches, degrees, minus, halves and dashes.
+
+Folding takes an inch for a quote, a minus for a dash, and a star for nothing; beside digits they are words. What has
+more than one reading is refused, since a wrong word is worse than a reject.
+"""
+
+import re
+from collections.abc import Callable
+
+from voxline.text import english_numbers as numbers
+from voxline.text.alphabet import UnsupportedText
+
+DOLLARS = {
+    "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
+    "S": "singapore", "HK": "hong kong", "NT": "new taiwan",
+}  # fmt: skip
+"""Letters before a dollar sign, and whose dollars these are."""
+SIGN = f"[{''.join(sign for sign in numbers.CURRENCIES if len(sign) == 1)}]"
+"""A sign of a currency, as a pattern."""
+
+SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion", "mn": "million", "mln": "million"}
+"""Letters behind an amount of money."""
+
+NUMBERED = (
+    "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps|ages|aged|"
+    "lots|players|items|groups|grades|levels|seats|tracks|houses|floors|routes|buses|flights|classes|problems|articles|"
+    "paragraphs|channels|gates|days|weeks|rounds|games|examples|cases|parts"
+)
+"""What is listed by numbers: 10,11 after one of these are two."""
+_BELOW = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 30})
+"""What fractions of everyday have below their line."""
+_BEFORE_RANGES = re.compile(rf"\b(?:{NUMBERED}|pp\.?|from|between|about|of)\s$", re.IGNORECASE)
+_HALVES = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
+_HALF = f"[{''.join(_HALVES)}]"
+_FIRM_SPACE = "[\u00a0\u2009\u202f]"
+"""Spaces that do not break a line; between two groups of digits they separate thousands."""
+_DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
+
+_THOUSANDS = re.compile(
+    rf"(?<![\w.,+])(?<![0-9)][\s])([1-9][0-9]{{0,2}}){_FIRM_SPACE}([0-9]{{3}})(?:,([0-9]{{1,2}}))?(?![0-9]|[\s-][0-9])"
+)
+_DEGREES = re.compile(
+    r"([0-9]{1,3})\s?°\s?(?:([0-9]{1,2})\s?['′’](?!['’])(?:\s?([0-9]{1,2}(?:\.[0-9]+)?)\s?(?:[\"″”]|''|′′|’’))?)?"
+    r"(?:\s?([NSEW])(?![\w/'’]|\.\w))?"
+)
+_MONEY = re.compile(
+    rf"(?<![\w])((?:{'|'.join(DOLLARS)})?)({SIGN})\s?([0-9,]*)\s?({_HALF})"
+    r"(?:\s?(thousand|million|billion|trillion|k|m|bn|b)\b)?",
+    re.IGNORECASE,
+)
+_CENTS = re.compile(rf"(?<![\w.,])([0-9]*)\s?({_HALF})\s?(¢|p\b)")
+_MINUS = re.compile(rf"(?<![eE^])\s?−\s?(?=\.?[0-9]|{SIGN}|\(|[A-Za-z]\b)")
+_NEGATIVE = re.compile(r"(?<![\w.,:-])([0-9]{1,9})\s-(?=([0-9]{1,9})(?![\w.,:-]))")
+_TIMES = re.compile(
+    r"(?<=[0-9)])\s?\*\s?(?=[0-9(])|(?<=[0-9)])\*(?=[A-Za-z])|(?<=\b[A-Za-z])\*(?=[0-9])"
+    r"|(?<=\b[A-Za-z])\s\*\s(?=(?:[A-Za-z]\b|[0-9]))|(?<=[0-9])\s\*\s(?=[A-Za-z]\b)"
+)
+_POWER = re.compile(r"(?<=[0-9)])\*\*(?=[0-9(])")
+_STAR_KEY = re.compile(r"(?<=\b(?:dial|Dial|call|Call) )\*(?=[0-9])|(?<=\b[Pp]ress )\*(?=[0-9]|\s|[.,]|$)")
+_MINUS_GRADE = re.compile(r"(?<=\b(?:a|A) [A-D])-(?=[\s.,;!?]|$)")
+_STARS = re.compile(r"(?<![\w.])([1-7])\s?\*(?=\s(?:hotel|resort|restaurant|review|rating|general)s?\b)")
+_HIDDEN = re.compile(r"(?<![A-Za-z])[A-Za-z]++\*+[A-Za-z]++")
+_HALF_OF_DAY = r"\s?[AaPp]\.?[Mm]\b\.?"
+_SPACED_DASH = re.compile(
+    rf"(?<![0-9,.:])({SIGN}?[0-9][0-9,.:]*+(?: 000\b)*)({_HALF_OF_DAY}|\s?%)?\s[-–]\s"
+    rf"(?=({SIGN}?[0-9][0-9,.:]*+(?: 000\b)*)({_HALF_OF_DAY})?(\s?=)?)"
+)
+
+_FEET_AND_INCHES = re.compile(
+    rf"(?<![\w.,'])([1-9][0-9]?)['′’](?:\s?([0-9]{{1,2}})\s?({_HALF})?(?:[\"″”]|'')(?!\w)"
+    rf"|([0-9]{{1,2}})({_HALF})?(?=[\s.,;:!?)]|$))"
+)
+_FEET = re.compile(r"(?<![\w.,'])((?:\b(?:[Aa]n?|[Tt]he)\s)?)([0-9]{1,3})['′’](?![\w'’\"])(?=(\s[a-z]+)?)")
+_AFTER_FEET = frozenset("tall high long wide deep by x of and or in at to from above below apart away".split())  # noqa: SIM905
+_OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
+_INCHES = re.compile(
+    rf"(?<![\w.,/])((?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?)?{_HALF}|(?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}"
+    r"|[0-9]{1,3}(?:\.[0-9]+)?)[\"″](?!\w)"
+)
+_ONE_OR_LESS = re.compile(rf"1|{_HALF}|[0-9]+/[0-9]+")
+
+
+def spell_out_marks(text: str) -> str:
+    """Spells out marks beside digits, and leaves the digits.
+
+    >>> spell_out_marks('5\\'10" tall, 40°30\\'15" N')
+    '5 foot 10 tall, 40 degrees 30 minutes 15 seconds north'
+    >>> spell_out_marks("£3½ million, 5 − 3, 5*3, 10 - 20")
+    'three and a half million pounds, 5 minus 3, 5 times 3, 10-20'
+
+    Raises:
+      UnsupportedText: marks have more than one reading.
+    """
+    for rule in _RULES:
+        text = rule(text)
+    return text
+
+
+def has_two_readings(written: str, readings: str) -> UnsupportedText:
+    """The error for a number that a person reads by knowing more than is written."""
+    return UnsupportedText(f"{written!r} has more than one reading: {readings}; write it in words")
+
+
+def is_score(text: str, start: int, end: int) -> bool:
+    """Returns whether words around a place say that numbers with a hyphen are of a game, a vote, or before Christ."""
+    return bool(_BEFORE_SCORES.search(text, max(0, start - 40), start) or _AFTER_SCORES.match(text, end))
+
+
+_BEFORE_SCORES = re.compile(
+    r"\b(?:scores?|scored|won|wins?|lost|lose|loses|beat|beats|votes?|voted|passed|record|lead|leads|led|defeated|ahead)\b[^.;!?0-9]{0,30}$",
+    re.IGNORECASE,
+)
+_AFTER_SCORES = re.compile(
+    r"\s(?:win|victory|loss|defeat|record|lead|vote|majority|decision|score|in\s(?:favor|overtime)|BCE?|B\.C\.)", re.I
+)
+
+
+def _degrees(match: re.Match[str]) -> str:
+    if not match[2] and not match[4]:
+        return match[0]
+    parts = [(match[1], "degree"), (match[2], "minute"), (match[3], "second")]
+    words = [f"{count} {name}{'s' * (float(count) != 1)}" for count, name in parts if count]
+    return " ".join([*words, *([_DIRECTIONS[match[4]]] if match[4] else [])])
+
+
+def _money(match: re.Match[str]) -> str:
+    singular, many, *_ = numbers.CURRENCIES[match[2]]
+    whose = f"{DOLLARS[match[1].upper()]} " if match[1] else ""
+    if not match[5]:
+        return _mixed(match[3], match[4], whose + singular, whose + many)
+    # Half a million pounds has many of them, half a pound one.
+    scaled = f"{SCALES.get(match[5].lower(), match[5].lower())} {whose}{many}"
+    return _mixed(match[3], match[4], scaled, scaled)
+
+
+def _cents(match: re.Match[str]) -> str:
+    singular, many = ("cent", "cents") if match[3] == "¢" else ("penny", "pence")
+    return _mixed(match[1], match[2], singular, many)
+
+
+def _mixed(whole: str, half: str, singular: str, many: str) -> str:
+    """Three and a half pounds; half a pound; three quarters of a million pounds."""
+    fraction = numbers.fraction(*_HALVES[half].split("/"))
+    if whole.strip(","):
+        fraction = fraction.replace("one half", "a half").replace("one quarter", "a quarter")
+        return f"{numbers.cardinal(whole)} and {fraction} {many}"
+    article = "an" if singular.startswith("a") else "a"
+    return f"half {article} {singular}" if half == "½" else f"{fraction} of {article} {singular}"
+
+
+def _spaced_dash(match: re.Match[str]) -> str:
+    # What is compared: the digits, without signs and thousands.
+    first, second = (re.sub(r"[^0-9.]", "", part).strip(".") for part in (match[1], match[3]))
+    if match[5]:
+        return f"{match[1]}{match[2] or ''} minus "
+    # A range rises; games, votes and hours need not.
+    is_time = ":" in match[1] + match[3] or (match[2] or "%").strip()[0].isalpha() or match[4]
+    is_rising = first.count(".") < 2 and second.count(".") < 2 and float(first) < float(second)
+    is_year = len(first) == 4 and len(second) == 2 and first[2:] < second
+    if is_time or is_rising or is_year or is_score(match.string, match.start(), match.end() + len(match[3])):
+        return f"{match[1]}{match[2] or ''}-"
+    raise has_two_readings(f"{match[0]}{match[3]}", "minus, to, or a pause")
+
+
+def _negative(match: re.Match[str]) -> str:
+    if float(match[1]) < float(match[2]):
+        raise has_two_readings(f"{match[0]}{match[2]}", "minus, or to")
+    return f"{match[1]} minus "
+
+
+def _hidden(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0], "times, or letters that are left out")
+
+
+def _spell_out_feet(text: str) -> str:
+    """Marks of feet and inches, which later are quotes; a quote that was opened is closed by the next one."""
+    if not any(mark in text for mark in "'′’\"″"):
+        return text
+    is_quoted = _OPENING_APOSTROPHE.search(text)
+    text = _FEET_AND_INCHES.sub(_feet_and_inches, text)
+    if not is_quoted:
+        text = _FEET.sub(_feet, text)
+    pieces = []
+    is_open = False
+    end = 0
+    for match in _INCHES.finditer(text):
+        is_open ^= text.count('"', end, match.end() - 1) % 2 == 1
+        pieces.append(text[end : match.end() - 1])
+        end = match.end()
+        is_quote = match[0].endswith('"') and is_open
+        pieces.append('"' if is_quote else " inch" if _ONE_OR_LESS.fullmatch(match[1]) else " inches")
+        is_open &= not is_quote
+    return "".join([*pieces, text[end:]])
+
+
+def _feet_and_inches(match: re.Match[str]) -> str:
+    inches = match[2] or match[4]
+    half = match[3] or match[5]
+    if int(inches) > 11:
+        raise has_two_readings(match[0], "feet and inches, or minutes and seconds")
+    if not half:
+        return f"{match[1]} foot {inches}"
+    fraction = numbers.fraction(*_HALVES[half].split("/")).replace("one half", "a half")
+    return f"{match[1]} foot {inches} and {fraction}"
+
+
+def _feet(match: re.Match[str]) -> str:
+    # "a 5' board" has one foot.
+    is_noun = match[1] and match[3] and match[3].strip() not in _AFTER_FEET
+    return f"{match[1]}{match[2]} {'foot' if match[2] == '1' or is_noun else 'feet'}"
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    lambda text: _THOUSANDS.sub(lambda match: f"{match[1]},{match[2]}" + (f".{match[3]}" if match[3] else ""), text),
+    lambda text: _DEGREES.sub(_degrees, text),
+    lambda text: _MONEY.sub(_money, text),
+    lambda text: _CENTS.sub(_cents, text),
+    lambda text: _MINUS.sub(" minus ", text),
+    lambda text: _STARS.sub(r"\1 star", text),
+    lambda text: _POWER.sub(" to the power of ", text),
+    lambda text: _STAR_KEY.sub("star ", text),
+    lambda text: _MINUS_GRADE.sub(" minus", text),
+    lambda text: _TIMES.sub(" times ", text),
+    lambda text: _HIDDEN.sub(_hidden, text),
+    lambda text: _SPACED_DASH.sub(_spaced_dash, text),
+    lambda text: _NEGATIVE.sub(_negative, text),
+    _spell_out_feet,
+)
+
+
+def model_name(match: re.Match[str]) -> str:
+    """A350-900 is no range."""
+    return " ".join([match[1], *(numbers.pairs(part) if len(part) > 2 else part for part in match.groups()[1:])])
+
+
+def hyphened_numbers(match: re.Match[str]) -> str:
+    """1-2-3 are three numbers; longer groups, or those that begin with a zero, are digits."""
+    # A code has a long group, or one that begins with a zero.
+    groups = match[0].split("-")
+    if re.fullmatch("[12][0-9]{3}-[0-9]{2}-[0-9]{2}", match[0]):
+        raise UnsupportedText(f"{match[0]!r} is no date; write in words what it is")
+    is_code = any(len(group) > 3 or (group[0] == "0" and len(group) > 1) for group in groups)
+    return " ".join(numbers.digit_by_digit(group) if is_code else numbers.cardinal(group) for group in groups)
+
+
+def falling_numbers(match: re.Match[str]) -> str:
+    """A large number, a hyphen and a smaller one: 747-400 and "they won 121-118" are no ranges."""
+    # Years may be cut (1999-05), and results fall.
+    first = int(match[1])
+    second = int(match[2])
+    is_year = len(match[1]) == 4 and len(match[2]) == 2
+    is_airliner = re.fullmatch("7[0-8]7", match[1]) and (second < 11 or not second % 100)
+    if is_airliner and not _BEFORE_RANGES.search(match.string, max(0, match.start() - 12), match.start()):
+        return f"{numbers.pairs(match[1])} {numbers.pairs(match[2]) if second > 99 else numbers.cardinal(match[2])}"
+    if first < second or is_year or is_score(match.string, match.start(), match.end()):
+        return match[0]
+    if len(match[1]) == len(match[2]) == 3 and first % 100 and not second % 100:
+        return f"{numbers.pairs(match[1])} {numbers.pairs(match[2])}"
+    raise has_two_readings(match[0], "to, minus, or the name of a model")
+
+
+def plural_digits(match: re.Match[str]) -> str:
+    """AK-47s, 747s, 100s of people; 5s may be seconds or the name of a telephone."""
+    # Round numbers are counts (hundreds), three digits the name of an airliner.
+    digits = match[2].replace(",", "")
+    if set(digits[1:]) == {"0"} and len(digits) > 2 and not match[1]:
+        words = numbers.cardinal(digits).removeprefix("one ")
+    elif len(digits) == 3:
+        words = numbers.pairs(digits)
+    elif match[1] or (digits == "10" and match.string.startswith(" of", match.end())):
+        words = numbers.cardinal(digits)
+    else:
+        raise has_two_readings(match[0], "seconds, or several of them")
+    return f"{match[1].rstrip('-')} {re.sub('xs$', 'xes', numbers.pluralize(words))}".strip()
+
+
+def decade_or_seconds(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0], f"{numbers.decade(match[1])}, or seconds")
+
+
+def stopwatch_time(match: re.Match[str]) -> str:
+    # Above the point is a whole number of two digits: oh five.
+    minutes = numbers.cardinal(str(int(match[1])))
+    seconds = f"{'oh ' if match[2][0] == '0' else ''}{numbers.cardinal(str(int(match[2])))}"
+    return f"{minutes} {seconds} point {numbers.digit_by_digit(match[3])}"
+
+
+def two_groups(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0], f"{match[1]},{match[2]}, or {match[1]} and {match[2]}")
+
+
+def telephone_or_numbers(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0], "a telephone number, or two numbers")
+
+
+def date_or_fraction(match: re.Match[str]) -> str:
+    """3/4 may be a fraction, and 4/11 a day in March or April elsewhere."""
+    # Parts of an inch and of a cup are fractions whatever the month would be.
+    above = int(match[1])
+    below = int(match[2])
+    has_zero = match[1].startswith("0") or match[2].startswith("0") or below == 1
+    is_fraction = not has_zero and (below in _BELOW or below > 31 or above > 12 or below < above)
+    if is_fraction or match.string[match.end() : match.end() + 4].strip().startswith(("of", "in", "%")):
+        return match[0]
+    raise has_two_readings(match[0], "a date, or a fraction")
