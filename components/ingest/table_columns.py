@@ -22,7 +22,10 @@ USUAL_COLUMNS = {
         "audio_file",
     ),
     "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
-    "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
+    "speaker": (
+        *("speaker", "speaker_id", "spk_id", "spk", "client_id", "speakerid", "speaker_name", "reader_id"),
+        "user_id",
+    ),
     "split": ("split", "subset"),
     "channel": ("channel", "channel_selector", "ch", "chan"),
     "offset": ("offset", "start", "start_time", "begin", "begin_time", "start_sec", "start_s"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.ingest.conftest import RATE
 from tests.ingest.test_foreign_tables import READ, SIDES, TEXTS, Ingest, Record, pitches, write_call, write_table
+from tests.ingest.test_released_formats import write_tar
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
 from voxline.components.ingest.settings import ColumnNames
 from voxline.components.ingest.table_columns import describe_unread, map_columns, read_times
@@ -400,6 +401,16 @@ def test_the_times_of_htk_are_no_words(corpus: Path, record: Record, ingest: Ing
     out = ingest("text_files")
     assert (out.ids, out.rejects) == (["c"], {"a.wav": "bad_entry", "b.wav": "bad_entry"})
     assert out.details["a.wav"].startswith("a.lab: labels with times, as HTK and TIMIT have them, and no transcript")
+
+
+def test_a_text_with_times_in_a_tar_is_no_transcript(corpus: Path, record: Record, ingest: Ingest) -> None:
+    audio = record("a.wav").read_bytes()
+    (corpus / "a.wav").unlink()
+    subtitles = "1\n00:00:00,000 --> 00:00:01,500\nGood day.\n"
+    write_tar(corpus / "train-0.tar", {"a.wav": audio, "a.txt": subtitles, "b.wav": audio, "b.txt": "go on"})
+    out = ingest("webdataset")
+    assert (out.ids, out.rejects) == (["b"], {"a": "bad_entry"})
+    assert "its .txt is subtitles (SRT or WebVTT), with times, and no transcript" in out.details["a"]
 
 
 def test_lines_with_a_list_each_are_lines(corpus: Path, record: Record, ingest: Ingest) -> None:

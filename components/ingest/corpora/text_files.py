@@ -142,7 +142,7 @@ def _begin_with_samples(corpus: Corpus, paths: list[PurePosixPath]) -> bool:
             texts.append(corpus.read_text(str(path)))
         except WorkError:
             continue  # it becomes a reject
-    texts = [text for text in texts if not _other_form(text)]
+    texts = [text for text in texts if not other_form(text)]
     has = bool(texts) and sum(bool(_SAMPLES.match(text)) for text in texts) >= MOST * len(texts)
     if has:
         print_status(f"{corpus.root}: texts begin with two numbers, as TIMIT's do; they are left out")
@@ -160,7 +160,7 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
         return Reject(str(audio), Reason.BAD_ENTRY, str(error))
     if path.suffix.lower() == ".lab" and len(text.split("\n")) > MOST_LINES:
         return Reject(str(audio), Reason.BAD_ENTRY, f"{source}: times of sounds, as it seems; a transcript is accepted")
-    if form := _other_form(text, path.suffix.lower() == ".lab"):
+    if form := other_form(text, path.suffix.lower() == ".lab"):
         detail = (
             f"{source}: {form}, and no transcript: {' '.join(text.split())[:60]!r}; write the words alone, or a "
             "manifest with a line of text, offset and duration (in seconds) for each part"
@@ -181,15 +181,15 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
     )
 
 
-def _other_form(text: str, is_label: bool = False) -> str:
+def other_form(text: str, is_label: bool = False) -> str:
     """The form of a file that is no transcript; empty if it may be one.
 
     Args:
       is_label: it ends in .lab.
 
-    >>> _other_form("1\\n00:00:00,000 --> 00:00:01,500\\nGood day.\\n")
+    >>> other_form("1\\n00:00:00,000 --> 00:00:01,500\\nGood day.\\n")
     'subtitles (SRT or WebVTT), with times'
-    >>> _other_form("0.00\\t1.00\\tgood\\n1.00\\t2.00\\tday\\n"), _other_form("7:30 is when we go")
+    >>> other_form("0.00\\t1.00\\tgood\\n1.00\\t2.00\\tday\\n"), other_form("7:30 is when we go")
     ('labels with times, as Audacity writes them', '')
     """
     for form, pattern in _NO_TEXTS.items():

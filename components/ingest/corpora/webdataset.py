@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from voxline.components.ingest.corpora.manifest import LineReader
+from voxline.components.ingest.corpora.text_files import other_form
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry
 from voxline.data.json_codec import parse_json
 from voxline.errors import WorkError
@@ -106,6 +107,8 @@ def _entry(
                 raise ValueError("its JSON is no mapping")
         if "txt" in sample:
             values["text"] = _read(sample["txt"]).strip()
+            if form := other_form(values["text"]):
+                raise ValueError(f"its .txt is {form}, and no transcript: {' '.join(values['text'].split())[:60]!r}")
     except (ValueError, RecursionError) as error:
         return Reject(name, Reason.BAD_ENTRY, f"{source}: {error}")
 
