@@ -212,6 +212,9 @@ lint-workflows: ## Check .github/workflows with actionlint, where Go can build i
 	@$(PY) -m uv tool run --quiet check-jsonschema@$(CHECK_JSONSCHEMA) --builtin-schema vendor.gitlab-ci \
 	  --data-transform gitlab-ci .cluster-tools/gitlab/part-0.yml .cluster-tools/gitlab/part-1.yml
 
+test-extras: $(READY) ## Install the core and each extra in an environment of its own, measure it, use it (10 minutes, 3 GB)
+	@RUN="$(RUN)" VOXLINE_TEST_EXTRAS=1 $(HEAVY) $@ -s tests/test_installs.py
+
 # Within the lock's versions, in a folder of its own: the extra `signing` is not locked.
 test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 	@if $(PY) -m uv pip install --quiet --target $(SIGNING) -c requirements.lock model-signing pyopenssl; then \

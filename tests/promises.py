@@ -26,6 +26,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "Kubeflow Trainer's controllers": r"test_success_is_read_as_success",
     },
     "test-containers": {"the images": r"containers/test_images", "the graph in them": r"containers/test_graph"},
+    "test-extras": {"the core": r"test_the_core_transcribes", "extras": r"test_(pipeline|train|client|media)"},
     "test-faults": {"every step": r"tests/faults/"},
     "test-flink": {"a Flink cluster": r"tests/flink/"},
     "test-kubeflow": {"a Kubeflow that is given": r"tests/kubeflow/"},
