@@ -218,6 +218,8 @@ def test_the_record_is_complete(runs: dict[str, Any]) -> None:
     assert 0 <= found["metrics"]["wer_low"] <= found["metrics"]["wer"] <= found["metrics"]["wer_high"]
     assert found["seconds"] >= sum(step["work_seconds"] for step in found["steps"]) > 0
     assert found["steps"][0]["counts"]["utterances"] == 34
+    assert found["cost"]["cpu_hours"] > 0
+    assert found["cost"].keys().isdisjoint(("amount", "points")), "no price, and nothing was in service before"
     for step in found["steps"]:
         assert Path(step["folder"]).is_dir()
         assert all(Path(path).exists() for path in step["outputs"].values())

@@ -107,6 +107,7 @@ def test_a_refusal_on_a_small_split_names_the_utterances_and_the_margin_that_wou
     evaluation, service = recognizer(tmp_path, errors=2, in_service=4)
     (refused,) = check_regression(evaluation, service, AsrPushSettings())
     assert refused.passed is False
+    assert (refused.metric, round(165 * (refused.difference or 0))) == ("wer", -2)  # better, though it is not proved
     said = re.search(
         r"about ([\d,]+) test utterances like these would, or max_regression.wer: ([\d.]+)", refused.detail
     )
