@@ -46,6 +46,14 @@ def test_skips_a_damaged_checkpoint(tmp_path: Path, damage: str, capsys: pytest.
     assert "step 2 is damaged" in capsys.readouterr().out
 
 
+def test_a_large_network_has_thousands_of_arrays(tmp_path: Path) -> None:
+    weights = {f"model/{number}": np.full(1, number, np.float32) for number in range(3_000)}
+    checkpoints = Checkpoints(tmp_path, limit=2)
+    checkpoints.write(1, weights, {"step": 1})
+    restored, _ = checkpoints.read(1)
+    assert restored.keys() == weights.keys()
+
+
 def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, limit=3)
     for value in (1, 2):
