@@ -15,8 +15,8 @@ from voxline.training.layers import Tensor
 
 LONG = 512
 """Keys from which on scores are computed head by head: below, one product for all heads is faster."""
-HIDDEN = -1e9
-"""Added to the scores of hidden keys."""
+HIDDEN = -3e4
+"""The score of hidden keys: far below all others, and finite in half precision."""
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:

@@ -197,6 +197,53 @@ class TwoOptimizers:
         return parts
 
 
+class LossScale:
+    """The factor of the loss while gradients are computed in half precision, whose smallest value is 6e-8.
+
+    Micikevicius et al. 2018, section 3.2, with the factor that holds at the time: a step whose gradients overflow is
+    computed again with half of it, so that no batch is left out, and after `PATIENCE` accepted steps it doubles. Create
+    it inside `strategy.scope()`.
+    """
+
+    FIRST = 2.0**15
+    MOST = 2.0**24
+    PATIENCE = 2_000
+
+    def __init__(self) -> None:
+        self._factor = tf.Variable(self.FIRST, trainable=False, name="loss_scale")
+        self._accepted = tf.Variable(0.0, trainable=False, name="accepted_since_loss_scale")
+
+    @property
+    def state(self) -> list[Any]:
+        return [self._factor, self._accepted]
+
+    @property
+    def factor(self) -> Any:
+        """A float32 variable, a power of 2: the division by it rounds nothing."""
+        return self._factor
+
+    def note(self, *, accepted: bool, loss: float) -> bool:
+        """Notes a step, and returns whether it is to be computed again, with a smaller factor.
+
+        Args:
+          loss: not finite where the network itself overflows, which no factor of the loss mends.
+        """
+        factor = float(self._factor)
+        steps = float(self._accepted)
+        if accepted:
+            grows = steps + 1 >= self.PATIENCE and factor < self.MOST
+            self._accepted.assign(0.0 if grows else steps + 1)
+            if grows:
+                self._factor.assign(2 * factor)
+            return False
+
+        if factor <= 1 or not math.isfinite(loss):
+            return False
+        self._factor.assign(factor / 2)
+        self._accepted.assign(0.0)
+        return True
+
+
 def global_norm(gradients: Sequence[Tensor | None]) -> Tensor:
     """The norm of all gradients together, float32 []; 0 of none."""
     present = [gradient for gradient in gradients if gradient is not None]

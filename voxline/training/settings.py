@@ -327,8 +327,10 @@ class TrainSettings(Settings):
         "skipped step is reported as much later. Not part of the step's key: the weights are the same",
     )
 
-    precision: Literal["float32", "mixed_bfloat16"] = pydantic.Field(
-        "float32", description="arithmetic of the network; weights and loss stay float32"
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = pydantic.Field(
+        "float32",
+        description="arithmetic of the network; weights and loss stay float32. mixed_float16 is for GPUs without "
+        "bfloat16 (T4, V100); the loss is scaled then, so that small gradients are not lost",
     )
     strategy: Literal["auto", "one", "mirrored", "multi_worker"] = pydantic.Field(
         "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: all there are"

@@ -11,6 +11,8 @@ them up; a second graph, without the network, updates. Each row's weight is that
 the mean over its utterances, whatever the parts have of them, and the sum is as finite as its parts. All devices are
 reduced after each part: that is more traffic than once a step.
 
+In float16 the gradients are those of the loss times a factor (`LossScale`), and are divided by it in float32.
+
 An utterance of weight w (`Batch.weights`) adds w / n of its loss to that of a batch of n. The sum is not divided by the
 weights': in a batch of drafts alone each would count as much as a person's transcript elsewhere.
 """
@@ -31,7 +33,7 @@ from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor, has_recurrent_layers, recompute_blocks
 from voxline.training.low_rank import LowRankKernel
-from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
+from voxline.training.optimizer import AdamW, LossScale, TwoOptimizers, assign_if, global_norm
 from voxline.training.parts import TrainedParts
 from voxline.training.settings import TrainSettings
 from voxline.training.step_result import StepResult
@@ -144,6 +146,7 @@ class TrainModule(abc.ABC):
             }
             self._trainable = [variable for model in models for variable in model.trainable_variables]
             self.optimizer: AdamW | TwoOptimizers = self.adamw(self._trainable)
+            self.loss_scale = LossScale() if settings.precision == "mixed_float16" else None
             decay = settings.average.ema_decay
             self.average = MovingAverage(self.model.weights, decay) if decay else None
 
@@ -219,11 +222,18 @@ class TrainModule(abc.ABC):
 
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
-        of_head = step < self.head_steps
-        rate_tensor = tf.constant(rate, tf.float32)
         if self.head_steps and step == self.head_steps:
             self.optimizer.reset()
 
+        # In float16 a step whose gradients overflow is computed again, by a smaller factor of the loss.
+        while True:
+            result = self._try_step(batch, rate, step)
+            if self.loss_scale is None or not self.loss_scale.note(accepted=result.accepted, loss=result.loss):
+                return result
+
+    def _try_step(self, batch: Batch, rate: float, step: int) -> StepResult:
+        of_head = step < self.head_steps
+        rate_tensor = tf.constant(rate, tf.float32)
         if self.part_count > 1:
             total = self.sum_parts(batch, step)
             loss: Any = total.loss
@@ -355,6 +365,7 @@ class TrainModule(abc.ABC):
             "auxiliary": auxiliary,
             "optimizer": self.optimizer.state,
             "average": average,
+            "loss_scale": self.loss_scale.state if self.loss_scale else [],
             "low_rank": [value for each in self.low_rank.values() for value in (each.base, each.factors)],
         }
 
@@ -653,7 +664,12 @@ class TrainModule(abc.ABC):
     def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
         """The gradients of the variables that do not rest, and of the factors of low-rank kernels."""
         awake = [variable for variable in variables if id(variable) not in resting]
+        scale = self.loss_scale
+        if scale:
+            objective = objective * scale.factor
         gradients = tf.gradients(objective, awake) if awake else []
+        if scale:
+            gradients = [gradient / scale.factor for gradient in gradients]
         return [
             self.low_rank[id(variable)].project(gradient) if id(variable) in self.low_rank else gradient
             for variable, gradient in zip(awake, gradients, strict=True)

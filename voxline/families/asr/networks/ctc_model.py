@@ -45,7 +45,7 @@ class CtcModel(Protocol):
           mean, deviation: of the features per bin, over the training split; the network normalizes by them.
           classes: symbols of the alphabet and the blank.
           seed: of the initial weights: the same seed, the same weights.
-          precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+          precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16".
           portable: True for the export: no cuDNN kernels, so that the graph runs on any machine.
         """
 

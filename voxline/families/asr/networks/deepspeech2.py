@@ -31,7 +31,7 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
       mean, deviation: per bin, of the training split; the graph normalizes features by them.
       classes: symbols of the alphabet and the blank.
       seed: of the initial weights.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+      precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16".
       portable: use no cuDNN kernels, so that an exported graph runs on any machine.
 
     >>> settings = DeepSpeech2Settings(units=4, padding=0)

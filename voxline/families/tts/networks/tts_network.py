@@ -40,7 +40,7 @@ class TtsNetwork(Composite, keras.Model):  # type: ignore[misc]
       bins, mels: size of a frame of features, and how many of its first bins are mels.
       mean, deviation: per bin, of the training split.
       seed: of the initial weights.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+      precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16".
       portable: use no cuDNN kernels, so that an exported graph runs on any machine.
     """
 

@@ -28,7 +28,7 @@ class HifiganGenerator(Upsampling, Composite, keras.Model):  # type: ignore[misc
       settings: sizes; its hop is that of the mels.
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
       seed: of the initial weights, normal with a deviation of 0.01.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+      precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16".
 
     Attributes:
       context_frames: frames on each side that a sample depends on.

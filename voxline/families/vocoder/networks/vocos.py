@@ -39,7 +39,7 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
       prior: from raw mels to log magnitudes [batch, frames, fft_size // 2 + 1], to which the network adds its own.
       seed: of the initial weights.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16"; the spectrum stays float32.
+      precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16"; the spectrum stays float32.
 
     Attributes:
       context_frames: frames on each side that a sample depends on.

@@ -43,7 +43,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
       hop: samples of a frame; a multiple of `settings.group`.
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
       seed: of the initial weights: rotations, zeros after each WaveNet and as biases, PyTorch's defaults elsewhere.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16"; the flows stay float32.
+      precision: a Keras dtype policy, "float32", "mixed_bfloat16" or "mixed_float16"; the flows stay float32.
 
     Attributes:
       context_frames: None, so it does not stream: a sample depends on more than a second on each side, and on the
