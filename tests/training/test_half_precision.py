@@ -143,7 +143,7 @@ def test_the_factor_doubles_after_many_accepted_steps_and_never_passes_its_ends(
         scale.note(accepted=True, loss=1.0)
     assert float(scale.factor) == LossScale.MOST
 
-    # The streak begins anew after an overflow.
+    # After an overflow the steps are counted from zero.
     assert scale.note(accepted=False, loss=1.0)
     for _ in range(2):
         scale.note(accepted=True, loss=1.0)

@@ -145,6 +145,15 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
         )
 
 
+def spread_rows(strategy: Any, share: ReplicaShare, array: npt.NDArray[Any]) -> Any:
+    """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""
+    if share.total == 1:
+        return tf.constant(array)
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(array[context.replica_id_in_sync_group - share.first :: share.count])
+    )
+
+
 def replica_share(strategy: Any) -> ReplicaShare:
     """The replicas of this process among those of all workers, each of which has the same number."""
     total = strategy.num_replicas_in_sync

@@ -222,6 +222,11 @@ class LossScale:
         """A float32 variable, a power of 2: the division by it rounds nothing."""
         return self._factor
 
+    def gradients(self, objective: Tensor, variables: Sequence[Any]) -> list[Tensor]:
+        """The gradients of an objective, float32 []; of variables in float32."""
+        gradients = tf.gradients(objective * self._factor, variables)
+        return [gradient / self._factor for gradient in gradients]
+
     def note(self, *, accepted: bool, loss: float) -> bool:
         """Notes a step, and returns whether it is to be computed again, with a smaller factor.
 

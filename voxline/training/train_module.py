@@ -130,6 +130,7 @@ class TrainModule(abc.ABC):
         self.strategy = strategy
         self._settings = settings
         self.share = devices.replica_share(strategy)
+        self._hand_over = functools.partial(devices.spread_rows, strategy, self.share)
         self.compiled = settings.xla or devices.is_tpu(strategy)
 
         # Variables of models and optimizer belong to the strategy.
@@ -250,7 +251,6 @@ class TrainModule(abc.ABC):
 
     def _noise(self, step: int, part: int = 0) -> Tensor:
         """The seed of a part's dropout."""
-
         # A thousand streams a step: layers and replicas add to the second number.
         return tf.constant([(self.seed + part * PART_SEED) % 2**31, step * 1000], tf.int32)
 
@@ -277,7 +277,6 @@ class TrainModule(abc.ABC):
         Returns:
           (row, its values by name) for each row of the batch that this worker's devices evaluated.
         """
-
         # Validation has batches of any size, so rows are left open unless XLA compiles.
         tensors, _, places, shape = self._to_tensors(batch)
         shape = shape if self.compiled else Shape(None)
@@ -329,7 +328,6 @@ class TrainModule(abc.ABC):
 
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
-
         # Names by model, since auxiliary models have weights of the same names.
         prefixes = ["", *(f"auxiliary/{index}/" for index in range(len(self.auxiliary_models)))]
         names = {
@@ -374,7 +372,6 @@ class TrainModule(abc.ABC):
 
         Each replica gets its own rows; rows repeat at weight zero until each has one.
         """
-
         arrays, weights, places = self._local_rows(batch)
         return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, self._shape(arrays)
 
@@ -415,7 +412,6 @@ class TrainModule(abc.ABC):
         self, batch: Batch
     ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         """The arrays of this process's rows, in the order of `BatchTensors`; their weights, and their places."""
-
         # Rows of this process's replicas; a place beyond the batch repeats a row at weight zero.
         count = len(batch.ids)
         places = batch.places
@@ -429,15 +425,6 @@ class TrainModule(abc.ABC):
         if batch.weights is not None:
             weights *= batch.weights[places % count]
         return arrays, weights, places
-
-    def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
-        """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""
-        share = self.share
-        if share.total == 1:
-            return tf.constant(array)
-        return self.strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(array[context.replica_id_in_sync_group - share.first :: share.count])
-        )
 
     def _signature(self, shape: Shape) -> tuple[BatchTensors, Tensor]:
         """The types of a batch and its weights, as `_to_tensors` returns them."""
@@ -469,7 +456,6 @@ class TrainModule(abc.ABC):
         With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
         as slow. A network without loops is as fast: see `open_rows`.
         """
-
         # One graph for each shape and key.
         schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
         signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
@@ -626,7 +612,6 @@ class TrainModule(abc.ABC):
         schedule: dict[str, Tensor],
     ) -> PartResult:
         """Computes losses, gradients and statistics on one replica, reduced over all replicas."""
-
         # Each replica drops other activations.
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
@@ -664,12 +649,10 @@ class TrainModule(abc.ABC):
     def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
         """The gradients of the variables that do not rest, and of the factors of low-rank kernels."""
         awake = [variable for variable in variables if id(variable) not in resting]
+        if not awake:
+            return []
         scale = self.loss_scale
-        if scale:
-            objective = objective * scale.factor
-        gradients = tf.gradients(objective, awake) if awake else []
-        if scale:
-            gradients = [gradient / scale.factor for gradient in gradients]
+        gradients = scale.gradients(objective, awake) if scale else tf.gradients(objective, awake)
         return [
             self.low_rank[id(variable)].project(gradient) if id(variable) in self.low_rank else gradient
             for variable, gradient in zip(awake, gradients, strict=True)
