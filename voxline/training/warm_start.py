@@ -164,7 +164,7 @@ def _in_samples(features: Mapping[str, Any], name: str) -> dict[str, Any]:
     Raises:
       SettingsError: they are no settings of features; `name` is where they are.
     """
-    own = FeatureSettings.of(features, name)
+    own = FeatureSettings.of(dict(features), name)
     if own.kind == "waveform":
         return own.plain()
     rate = own.sample_rate
