@@ -296,8 +296,10 @@ def _time(match: re.Match[str]) -> str:
     words = numbers.cardinal(str(int(hour)))
     if minute != "00":
         words += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
+    elif second:
+        words += " oh oh"
     # A full hour without a.m. or p.m.: "o'clock", or "hundred" on a clock of 24 hours.
-    elif not half and not second:
+    elif not half:
         words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
     if second:
         words += f" and {numbers.decimal(second.removeprefix('0') if second != '0' else second)} seconds"
@@ -450,7 +452,9 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"([0-9]{3}[-. ][0-9]{4}),?\s?(?:x|[Ee]xt\.?)\s?(?=[0-9])", r"\1, extension "),
     # Ranges of what later rules spell out: the hyphen would be lost.
     _sub(rf"(?<=[0-9])~(?={SIGN}?[0-9])", "-"),
-    _sub(r"(?<=[0-9]x)[-–](?=[0-9]{1,9}x\b)|(?<=[0-9]s)[-–](?=['0-9])|(?<=/[12][0-9]{3})[-–](?=[0-9]{1,2}/)", " to "),
+    _sub(
+        r"(?<=[0-9]x)[-–](?=[0-9]{1,9}x\b)|(?<=[0-9][s¢])[-–](?=['0-9])|(?<=/[12][0-9]{3})[-–](?=[0-9]{1,2}/)", " to "
+    ),
     _sub(rf"\b({_WEEKDAY})\.?[-–]({_WEEKDAY})\b\.?", lambda m: f"{DAYS[m[1]]} to {DAYS[m[2]]}"),
     _sub(
         rf"\b({_ANY_MONTH})\.?[-–]({_ANY_MONTH})\b\.?",
@@ -523,6 +527,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     expand_abbreviations,
     _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
     _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
+    _sub(rf"(?<=[0-9]\s)({_MONTH})\s?[-–]\s?(?=[0-9]{{1,2}}\s(?:{_ANY_MONTH})\b)", r"\1 to "),
     _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
     _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
     _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
@@ -545,6 +550,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         _month_days,
     ),
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
+    _sub(rf"\b([0-3]?[0-9])[-–](?=[0-3]?[0-9]\s(?:{_MONTH})\b)", lambda m: f"{numbers.ordinal(m[1])} to "),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
     _sub(r"(?<=[0-9]:[0-5][0-9])[-–](?=[0-9]{1,2}:[0-5][0-9](?![0-9]))", " to "),
     _sub(r"(?<=\b[Nn]oon)[-–](?=[0-9])|(?<=\b[Mm]idnight)[-–](?=[0-9])", " to "),
@@ -577,7 +583,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\bR\$(?=\s?[0-9])", "BRL ", re.IGNORECASE),
     _sub(r"\bRs\.?\s?(?=[0-9])", "₹"),
     _sub(rf"¢\s?({_NUMBER})", r"\1¢"),
-    _sub(rf"((?:\b(?:{'|'.join(DOLLARS)}))?{SIGN})\s?-(?=\.?[0-9])", r"minus \1"),
+    _sub(rf"((?:\b(?:{'|'.join(DOLLARS)}))?{SIGN})\s?-(?=\.?[0-9])", r" minus \1"),
     _sub(
         rf"(?<![\w.,])({_NUMBER})\s?(hundred|thousand|million|billion|trillion|bn|[kmb])\s?({SIGN})(?!\w|\s?[0-9])",
         _behind,
@@ -601,7 +607,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])\b)", r"\1\2\3 to \1"),
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])?(?![\w-]))", r"\2 to \1"),
-    _sub(rf"({SIGN}\s?(?:{_NUMBER}))\s?(bn|ml?n|[mkbMKB])\b", lambda m: f"{m[1]} {SCALES[m[2].lower()]}"),
+    _sub(rf"({SIGN}\s?(?:{_NUMBER}))\s?(bn|tn|ml?n|[mkbMKB])\b", lambda m: f"{m[1]} {SCALES[m[2].lower()]}"),
     _sub(rf"\b({'|'.join(DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
     _sub(rf"(?<![A-Za-z])[A-Za-z]{{1,20}}{SIGN}\s?[0-9]", _unknown_currency),
     _sub(r"(?<![\w.,])([0-9]+(?:\.[0-9]+)?)(M|B|bn|ml?n)\b(?=\s(?:[a-z]+s|people|men|women|children)\b)", _large),
@@ -640,16 +646,18 @@ _RULES: tuple[Callable[[str], str], ...] = (
     # A hyphen in the names of models, in rows of numbers, and before a smaller number is no "to".
     _sub(r"(?<![A-Za-z0-9])([A-Za-z]{1,4})-?([0-9]{3,4})-([0-9]{1,4})(?![\w-])", model_name),
     _sub(r"(?<![A-Za-z0-9])([A-Za-z]{1,4})([0-9]{1,2})-([0-9]{3,4})(?=[A-Za-z]{0,3}\b)(?!-)", model_name),
+    _sub(r"(?<![A-Za-z0-9])([Qq])([1-4])-([0-9]{2})\b", model_name),
+    _sub(r"(?<=[A-Za-z])([0-9]{1,4})/(?=[0-9]{1,4}\b)", r"\1 slash "),
     _sub(r"(?<![\w.,:/+-])[0-9]{1,20}(?:-[0-9]{1,20}){2,9}(?![\w-]|[.,:/][0-9])", hyphened_numbers),
     _sub(r"(?<![\w.,:/+-])([0-9]{3,4})-([0-9]{1,4})(?![a-z0-9_%°-]|[.,:/][0-9])", falling_numbers),
+    _sub(r"(?<![0-9/-])50[/-]50(?![0-9/-])", "fifty fifty"),
+    _sub(r"(?<![0-9/-])20[/-]20(?=\s(?:vision|hindsight))", "twenty twenty"),
     _sub(r"(?<=[0-9]%)\s?[-–]\s?(?=[0-9])|(?<=[0-9]°)[-–](?=[0-9])", " to "),
     _sub(rf"([0-9]\s?(?:{ANY_UNIT}))[-–](?=[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?\s?(?:{ANY_UNIT})(?![\w/]))", r"\1 to "),
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
     _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),
-    _sub(r"(?<![0-9/])50/50(?![0-9/])", "fifty fifty"),
-    _sub(r"(?<![0-9/])20/20(?=\s(?:vision|hindsight))", "twenty twenty"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
     _sub(r"\b([0-9]{1,2})\s?ft\.?([0-9]{1,2})(?:\s?in\b)?(?![\w.])", r"\1 foot \2"),
     _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),

@@ -25,7 +25,7 @@ _ENDS = {
 _STREETS = {"St": "street", "Dr": "drive"}
 _BEFORE_NUMBERS = {
     "No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages", "Apt": "apartment",
-    "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "c": "circa",
+    "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "Rte": "route", "c": "circa",
     "ca": "circa",
 }  # fmt: skip
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
@@ -130,7 +130,7 @@ _NO_TEXT = re.compile(
 """Capitals that are no text of capitals: 220 V, MCMXCIX, EUR 50."""
 
 
-_DEGREES_IN_CAPITALS = re.compile("(?:°|(?<=[0-9])['′\"″])\\s?[nsew]\\b")
+_DEGREES_IN_CAPITALS = re.compile("°\\s?[cf]\\b|(?:°|(?<=[0-9])['′\"″])\\s?[nsew]\\b")
 
 
 def is_in_capitals(text: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
 from voxline.text.alphabet import UnsupportedText
+from voxline.text.english_abbreviations import put_apart
 
 DOLLARS = {
     "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
@@ -18,7 +19,15 @@ DOLLARS = {
 SIGN = f"[{''.join(sign for sign in numbers.CURRENCIES if len(sign) == 1)}]"
 """A sign of a currency, as a pattern."""
 
-SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion", "mn": "million", "mln": "million"}
+SCALES = {
+    "k": "thousand",
+    "m": "million",
+    "b": "billion",
+    "bn": "billion",
+    "tn": "trillion",
+    "mn": "million",
+    "mln": "million",
+}
 """Letters behind an amount of money."""
 
 NUMBERED = (
@@ -70,12 +79,14 @@ _FEET_AND_INCHES = re.compile(
     rf"(?<![\w.,'])([1-9][0-9]?)['′’](?:\s?([0-9]{{1,2}})\s?({_HALF})?(?:[\"″”]|'')(?!\w)"
     rf"|([0-9]{{1,2}})({_HALF})?(?=[\s.,;:!?)]|$))"
 )
-_FEET = re.compile(r"(?<![\w.,'])((?:\b(?:[Aa]n?|[Tt]he)\s)?)([0-9]{1,3})['′’](?![\w'’\"])(?=(\s[a-z]+)?)")
+_FEET = re.compile(
+    r"(?:(?<![\w.,'])|(?<=['′’]x))((?:\b(?:[Aa]n?|[Tt]he)\s)?)([0-9]{1,3})['′’](?:(?=\s?x\s?[0-9])|(?![\w'’\"]))(?=(\s[a-z]+)?)"
+)
 _AFTER_FEET = frozenset("tall high long wide deep by x of and or in at to from above below apart away".split())  # noqa: SIM905
 _OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
 _INCHES = re.compile(
-    rf"(?<![\w.,/])((?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?)?{_HALF}|(?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}"
-    r"|[0-9]{1,3}(?:\.[0-9]+)?)[\"″](?!\w)"
+    rf"(?:(?<![\w.,/])|(?<=[\"″]x))((?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?)?{_HALF}|(?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}"
+    r"|[0-9]{1,3}(?:\.[0-9]+)?)[\"″](?:(?=x[0-9])|(?!\w))"
 )
 _ONE_OR_LESS = re.compile(rf"1|{_HALF}|[0-9]+/[0-9]+")
 
@@ -177,9 +188,9 @@ def _spell_out_feet(text: str) -> str:
     if not any(mark in text for mark in "'′’\"″"):
         return text
     is_quoted = _OPENING_APOSTROPHE.search(text)
-    text = _FEET_AND_INCHES.sub(_feet_and_inches, text)
+    text = _FEET_AND_INCHES.sub(lambda match: put_apart(match, _feet_and_inches(match)), text)
     if not is_quoted:
-        text = _FEET.sub(_feet, text)
+        text = _FEET.sub(lambda match: put_apart(match, _feet(match)), text)
     pieces = []
     is_open = False
     end = 0
@@ -210,11 +221,22 @@ def _feet(match: re.Match[str]) -> str:
     return f"{match[1]}{match[2]} {'foot' if match[2] == '1' or is_noun else 'feet'}"
 
 
+_HALF_RANGE = re.compile(rf"(?<={_HALF})\s?[-–]\s?(?=[0-9½¼¾⅓⅔⅛⅜⅝⅞])")
+_DOUBLE_HYPHEN = re.compile(r"(?<![\w.,])(-?)([0-9]{1,9}(?:\.[0-9]{1,9})?)--(?=[0-9])")
+_AREA = re.compile(r"\((0[0-9]{2,5})\)\s?(?=[0-9]{3,4}[ -]?[0-9]{3,4})")
+_SPACED_SCALE = re.compile(r"(?<=[0-9])\s?°\s(?=[CF](?![\w'’]))")
+_FROM = re.compile(r"(?<![\w'’])([NSEW])\s?(?=[0-9]{1,3}(?:\.[0-9]{1,9})?\s?°)", re.IGNORECASE)
+
 _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _THOUSANDS.sub(lambda match: f"{match[1]},{match[2]}" + (f".{match[3]}" if match[3] else ""), text),
-    lambda text: _DEGREES.sub(_degrees, text),
-    lambda text: _MONEY.sub(_money, text),
-    lambda text: _CENTS.sub(_cents, text),
+    lambda text: _AREA.sub(r"\1 ", text),
+    lambda text: _HALF_RANGE.sub(" to ", text),
+    lambda text: _DOUBLE_HYPHEN.sub(lambda match: f"-{match[2]} to -" if match[1] else f"{match[2]}-", text),
+    lambda text: _SPACED_SCALE.sub("°", text),
+    lambda text: _FROM.sub(lambda match: f"{_DIRECTIONS[match[1].upper()]} ", text),
+    lambda text: _DEGREES.sub(lambda match: put_apart(match, _degrees(match)), text),
+    lambda text: _MONEY.sub(lambda match: put_apart(match, _money(match)), text),
+    lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
     lambda text: _MINUS.sub(" minus ", text),
     lambda text: _STARS.sub(r"\1 star", text),
     lambda text: _POWER.sub(" to the power of ", text),
