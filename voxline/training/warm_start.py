@@ -158,7 +158,7 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     return dataclasses.replace(dataset, mean=mean, deviation=deviation)
 
 
-def _in_samples(features: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _in_samples(features: dict[str, Any], name: str) -> dict[str, Any]:
     """Settings of features with window and hop as whole samples, in seconds, however a config has rounded them.
 
     Raises:
