@@ -71,6 +71,7 @@ def refreshes(utterances: int, lengths: tuple[float, float]) -> "list[Row]":
         corpus = Corpus(folder / "large", utterances, lengths)
         time.sleep(RACY_SECONDS)  # real corpora are older
         full = _refreshed(folder / "large", corpus)
+        print("full", full, file=sys.stderr)
         edits: dict[str, Callable[[], None]] = {
             "nothing changed": lambda: None,
             "1% changed": lambda: corpus.record_again(utterances // 100),
@@ -99,7 +100,6 @@ def refreshes(utterances: int, lengths: tuple[float, float]) -> "list[Row]":
         what = f"memory of {step}, {utterances:,} utterances, x that of {utterances // SMALLER:,}"
         row = Row.of(what, f"{of_large:,.0f} MB", f"{of_small:,.0f} MB", of_large / of_small, "<=", 1.1)
         rows.append(row)
-    print("full", full, file=sys.stderr)
     return rows
 
 

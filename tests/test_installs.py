@@ -108,7 +108,7 @@ def constraints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def install(wheel: Path, constraints: Path, tmp_path: Path) -> Iterator[Callable[[str], Installed]]:
-    """Installs the wheel with an extra; "" is the core. Its size is told, and held against the docs."""
+    """Installs the wheel with an extra; "" is the core. The test prints its size, and compares it with the docs."""
     environment = tmp_path / "environment"
 
     def make(extra: str) -> Installed:
