@@ -116,6 +116,7 @@ class Verdict:
       in_service: the version in service when the model was judged.
       reasons: why the model was not pushed; empty if it was.
       alias: at which the new version went: "production" or "candidate".
+      unjudged: why nothing independent has judged the model that was pushed; empty if something has.
     """
 
     pushed: bool
@@ -125,12 +126,14 @@ class Verdict:
     reasons: list[str]
     checks: list[GateCheck]
     alias: str = PRODUCTION
+    unjudged: str = ""
 
     @property
     def heading(self) -> str:
         if self.pushed:
             waits = "" if self.alias == PRODUCTION else ", a candidate: voxline models promote puts it into service"
-            return f"Pushed as version {self.version}{waits}"
+            doubt = f", not judged: {self.unjudged}" if self.unjudged else ""
+            return f"Pushed as version {self.version}{waits}{doubt}"
         return f"Not pushed: {'; '.join(self.reasons)}"
 
 
@@ -165,6 +168,12 @@ def blame_drafts(evaluation: Evaluation, checks: Sequence[GateCheck]) -> list[st
     if not drafts or not any(check.passed is False and check.measured is not None for check in checks):
         return []
     return [f"it was trained on {drafts}; --set corpus.pseudo.uri= trains without them"]
+
+
+def describe_missing_judge(evaluation: Evaluation, settings: PushSettings) -> str:
+    """What a model lacks that nothing independent judged; empty if something did, or its family has no such judge."""
+    metric, lacks = settings.judge
+    return lacks if metric and evaluation.value(metric) is None else ""
 
 
 def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:

@@ -71,7 +71,9 @@ def judged_report(verdict: Verdict, measured: Evaluation, models: Registry, conf
 
 def _verdict(verdict: Verdict) -> Block:
     """The banner, and the checks of the gate folded away below it."""
-    tone: Tone = "good" if verdict.pushed else "plain" if verdict.version else "bad"
+    tone: Tone = "plain" if verdict.version else "bad"
+    if verdict.pushed:
+        tone = "caution" if verdict.unjudged else "good"
     heading = verdict.heading if verdict.pushed else "Not pushed"
     reasons = verdict.reasons
     if verdict.pushed:

@@ -39,6 +39,8 @@ class PushSettings(Settings):
     """
 
     family: ClassVar[str]
+    judge: ClassVar[tuple[str, str]] = ("", "")
+    """The metric by which something independent judges a model, and what a model without it lacks."""
 
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field({}, description=LIMITS)

@@ -205,7 +205,9 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         # The marker of the step comes last, when `unmarked` ends.
         with contextlib.ExitStack() as unmarked:
             with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
-                verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks, settings.promote)
+                folder = f"{models.uri}/{version}"
+                unjudged = gate.describe_missing_judge(measured, settings)
+                verdict = Verdict(True, version, folder, in_service, [], checks, settings.promote, unjudged)
                 _describe(incoming, verdict, measured, models, settings)
                 if (source / TRAINED_ON).is_file():
                     shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)

@@ -73,6 +73,7 @@ def test_a_good_tts_model_becomes_a_version_with_its_card(
     verdict = judge(make_tts_model(), TtsPushSettings())
     version = tmp_path / "registry" / "tts" / "1"
     assert verdict["pushed"], verdict["reasons"]
+    assert verdict["heading"] == "Pushed as version 1"
     assert any("synthesized the text" in check["detail"] for check in verdict["checks"])
     assert model_digest(version) == model_digest(make_tts_model())
     card = (version / "model_card.md").read_text()
@@ -94,6 +95,20 @@ def test_a_good_tts_model_becomes_a_version_with_its_card(
     (change,) = Registry(tmp_path / "registry", "tts").journal()
     assert "wer" not in change.metrics
     assert change.metrics["round_trip_wer"] == 0
+
+
+def test_a_voice_that_no_recognizer_heard_is_pushed_as_not_judged(
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    verdict = judge(make_tts_model(), QUICK, MEASURED_ALONE)
+    assert verdict["pushed"], verdict["reasons"]
+    assert verdict["heading"] == (
+        "Pushed as version 1, not judged: no recognizer has transcribed its speech (evaluate.round_trip_recognizer)"
+    )
+    page = (tmp_path / "registry" / "tts" / "1" / "evaluation" / "report.html").read_text()
+    banner = page[page.index("Pushed as version 1, not judged") - 300 :][:300]
+    assert "caution" in banner
+    assert "good" not in banner
 
 
 def test_the_card_says_which_programs_can_run_the_model(

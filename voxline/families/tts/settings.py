@@ -470,6 +470,10 @@ class TtsPushSettings(PushSettings):
 
     EXPOSED = ("model_name", "limits.round_trip_wer", "limits.hit_limit", "limits.attention_diagonality", "confidence")
     family: ClassVar[str] = "tts"
+    judge: ClassVar[tuple[str, str]] = (
+        "round_trip_wer",
+        "no recognizer has transcribed its speech (evaluate.round_trip_recognizer)",
+    )
 
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field(
