@@ -27,6 +27,11 @@ class StepResult:
         self._accepted = accepted
         self._losses = losses
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StepResult) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
     @functools.cached_property
     def loss(self) -> float:
         return float(self._loss)
@@ -42,6 +47,9 @@ class StepResult:
     @functools.cached_property
     def losses(self) -> dict[str, float]:
         return {name: float(loss) for name, loss in self._losses.items()}
+
+    def _values(self) -> tuple[Any, ...]:
+        return self.loss, self.gradient_norm, self.accepted, self.losses
 
 
 @dataclasses.dataclass(frozen=True)
