@@ -99,6 +99,7 @@ def export_tts_model(
     folder: Path,
     says: dict[str, str] | None = None,
     smear: float = 0.0,
+    flatness: float = 0.0,
     lost: str = "",
     endless: str = "",
     mute: str = "",
@@ -110,6 +111,7 @@ def export_tts_model(
     Args:
       says: the digit to say for a digit.
       smear: added to the mels.
+      flatness: 0 to 1, by which the bins of a frame become their mean, as those of an over-smoothed voice do.
       lost: a symbol at which the attention stays.
       endless: a symbol after which synthesis does not stop.
       mute: a symbol whose texts stop at the first frame, which has no samples yet.
@@ -122,6 +124,7 @@ def export_tts_model(
     voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
     blocks = [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
     mels = np.stack([compute_features(block, FEATURES)[:FRAMES] for block in blocks])
+    mels += flatness * (mels.mean(axis=-1, keepdims=True) - mels)
     lost_id, endless_id, mute_id = (alphabet.index(one) if one else -1 for one in (lost, endless, mute))
 
     class Voice(tf.Module):

@@ -40,7 +40,7 @@ train:
     decoder_layers: 1
     postnet_layers: 0
 evaluate: {{bootstrap_samples: 100, f0_utterances: 0, mos_utterances: 0}}
-push: {{limits: {{hit_limit: 1, wrong_length: 1, attention_diagonality: 0}}}}
+push: {{limits: {{hit_limit: 1, wrong_length: 1, attention_diagonality: 0, sharpness: 0}}}}
 """
 
 

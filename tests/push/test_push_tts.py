@@ -130,6 +130,7 @@ def test_the_card_says_which_programs_can_run_the_model(
         ({"endless": "3"}, {}, "step limit"),
         ({"lost": "1"}, {"attention_diagonality": 0.9}, "below the limit of 90.00%"),
         ({"smear": 0.5}, {"mel_l1": 0.4}, r"limits.mel_l1"),
+        ({"flatness": 0.7}, {}, r"below the limit of 50.00% (limits.sharpness)"),
     ],
 )
 def test_a_model_beyond_a_limit_is_refused_by_that_limit(
