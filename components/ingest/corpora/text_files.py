@@ -4,15 +4,15 @@
     wav48_silence_trimmed/p225/p225_001_mic1.flac, txt/p225/p225_001.txt  VCTK: two trees
     train-clean-100/103/1241/103_1241_000000_000001.wav, .normalized.txt  LibriTTS; .original.txt is kept as `raw`
 
-A text in another tree has the path of its recording but for one folder. The speaker is the folder with whose name that
-of the recording begins, or else its folder; a folder train, dev or test is the split. A text with times, such as
-subtitles or labels, is a reject. Both microphones of VCTK are
-utterances: split it by speaker, so that one of a pair is not tested on what the other was trained on.
+A text in another tree has the path of its recording but for one folder; a text in a folder of recordings belongs to
+that folder alone. The speaker is the folder with whose name that of the recording begins, or else its folder; a folder
+train, dev or test is the split. A text with times, such as subtitles or labels, is a reject. Both microphones of VCTK
+are utterances: split it by speaker, so that one of a pair is not tested on what the other was trained on.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, normalized_name, recordings_by_name
@@ -70,11 +70,14 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """
     recordings = recordings_by_name(corpus)
     texts = _texts(corpus)
-    in_trees = _in_trees(texts)
+    # A text among recordings is of one of these: ann/1.txt is not what bob says in bob/1.wav.
+    with_recordings = {PurePosixPath(stem).parent for stem in recordings}
+    in_trees = _in_trees([name for name in texts if PurePosixPath(name).parent not in with_recordings])
+    with_both = {PurePosixPath(stem).parent for stem in recordings if _beside(stem, texts)}
     used = Counter[str]()
     pairs: list[tuple[PurePosixPath, list[str]]] = []
     for stem, audio in recordings.items():
-        names = _texts_of(stem, texts, in_trees)
+        names = _texts_of(stem, texts, {} if PurePosixPath(stem).parent in with_both else in_trees)
         used.update(names)
         pairs.append((audio, names))
     if not used:
@@ -108,10 +111,10 @@ def _texts(corpus: Corpus) -> dict[str, PurePosixPath]:
     return {name: path for name, path in texts.items() if not name.lower().endswith(".normalized")}
 
 
-def _in_trees(texts: dict[str, PurePosixPath]) -> dict[Key, list[str]]:
+def _in_trees(names: Iterable[str]) -> dict[Key, list[str]]:
     """The texts by path without ending and without one of its folders."""
     in_trees: dict[Key, list[str]] = {}
-    for name in texts:
+    for name in names:
         for key in _without_a_folder(PurePosixPath(name)):
             in_trees.setdefault(key, []).append(name)
     return in_trees
@@ -125,13 +128,22 @@ def _without_a_folder(stem: PurePosixPath) -> Iterator[Key]:
 
 def _texts_of(stem: str, texts: dict[str, PurePosixPath], in_trees: dict[Key, list[str]]) -> list[str]:
     """The texts of a recording: the one beside it, or else those whose path differs in one folder."""
-    without_microphone = _MICROPHONE.sub("", stem)
-    for name in dict.fromkeys((stem, without_microphone)):
-        if name in texts:
-            return [name]
+    if name := _beside(stem, texts):
+        return [name]
+    for name in _stems(stem):
         if others := [other for key in _without_a_folder(PurePosixPath(name)) for other in in_trees.get(key, ())]:
             return list(dict.fromkeys(others))
     return []
+
+
+def _beside(stem: str, texts: dict[str, PurePosixPath]) -> str:
+    """The text in the folder of a recording; empty without one."""
+    return next((name for name in _stems(stem) if name in texts), "")
+
+
+def _stems(stem: str) -> Iterable[str]:
+    """The names that a recording's text may have: its own, and that without the microphone."""
+    return dict.fromkeys((stem, _MICROPHONE.sub("", stem)))
 
 
 def _begin_with_samples(corpus: Corpus, paths: list[PurePosixPath]) -> bool:
