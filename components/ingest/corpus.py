@@ -71,6 +71,18 @@ def whole_recording(entry: "CorpusEntry | Reject") -> "CorpusEntry | Reject":
     return dataclasses.replace(entry, duration=None, extra={**entry.extra, "corpus_duration": entry.duration})
 
 
+def cut_text(entry: "CorpusEntry | Reject", rest: str) -> "Reject":
+    """A reject for an entry whose text a line feed has cut; one that is rejected already stays so.
+
+    Args:
+      rest: the next line.
+    """
+    if isinstance(entry, Reject):
+        return entry
+    detail = f"{entry.source}: its text seems to go on in the next line, {rest.strip()[:60]!r}; write it in one line"
+    return Reject(entry.id or entry.audio, Reason.BAD_ENTRY, detail)
+
+
 OLD_ENCODINGS = ("windows-1252", "windows-1250", "windows-1251", "gb18030", "shift_jis", "euc_kr")
 """Of tables that spreadsheets and older corpora have, as Python and iconv name them."""
 _READ_BEFORE = 40

@@ -14,8 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY
-from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
+from voxline.components.ingest.corpus import (
+    AUDIO_EXTENSIONS,
+    Corpus,
+    CorpusEntry,
+    UnusableEntryError,
+    cut_text,
+    whole_recording,
+)
 from voxline.components.ingest.table_columns import (
+    MOST,
     USUAL_COLUMNS,
     Sample,
     describe_sides,
@@ -161,7 +169,9 @@ def table_entries(
     for line in filter(None, remarks):
         print_status(f"{path}: {line}")
 
-    read = _row_entries(rows, header, columns, corpus, path, split)
+    names = sample[columns["audio_filepath"]]
+    have_endings = sum(name.lower().endswith(AUDIO_EXTENSIONS) for name in names) >= MOST * max(1, len(names))
+    read = _row_entries(rows, header, columns, corpus, path, split, have_endings)
     return map(whole_recording, read) if is_whole and "offset" not in columns else read
 
 
@@ -207,14 +217,51 @@ def _row_entries(
     corpus: Corpus,
     path: PurePosixPath,
     split: str,
+    have_endings: bool,
 ) -> Iterator[CorpusEntry | Reject]:
+    """
+    Args:
+      have_endings: most recordings are named with theirs.
+    """
     number = 1
+    last: CorpusEntry | Reject | None = None
     try:
         for number, row in enumerate(rows, start=2):
-            if any(field.strip() for field in row):
-                yield _entry(row, header, columns, corpus, path, f"{path}, row {number}", split)
+            if not any(field.strip() for field in row):
+                continue
+            # A row whose text ends the line has all its fields, also where a line feed within the text has cut it.
+            if last and header[-1] == columns["text"] and _goes_on(row, header, columns, corpus, path, have_endings):
+                last = cut_text(last, " ".join(row))
+            if last:
+                yield last
+            last = _entry(row, header, columns, corpus, path, f"{path}, row {number}", split)
     except csv.Error as error:
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
+    if last:
+        yield last
+
+
+def _goes_on(
+    row: list[str],
+    header: list[str],
+    columns: dict[str, str],
+    corpus: Corpus,
+    path: PurePosixPath,
+    have_endings: bool,
+) -> bool:
+    """True if a row seems to be the rest of the text in the row before: it names no recording."""
+    place = header.index(columns["audio_filepath"])
+    name = row[place].strip() if place < len(row) else ""
+    if name.lower().endswith(AUDIO_EXTENSIONS):
+        return False
+    # A row of all fields may name a recording that is absent, or none.
+    if len(row) >= len(header) and not (name and (have_endings or re.search(r"\s", name))):
+        return False
+    try:
+        corpus.locate(name, path.parent.as_posix())
+    except UnusableEntryError:
+        return True
+    return False
 
 
 def _entry(

@@ -9,14 +9,21 @@ below `corpus.audio_roots`. A channel is the fifth field of `segments`, counted 
 """
 
 import dataclasses
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 
 from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
+
+SORTED = 3
+"""Utterances from which on their order tells that a table is sorted."""
+
+_MARK = re.compile(r"[\d_-]")
 
 Table = dict[str, tuple[str, str]]
 """By the first word of a line: the rest of the line, and the file and line number."""
@@ -75,13 +82,18 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     else:
         spans = {id: _Span(id, source) for id, (_, source) in wavs.items()}
 
+    cut = _cut_texts(corpus, folder / "text", spans)
     for id, span in spans.items():
         if id not in texts:
             yield Reject(id, Reason.TRANSCRIPT_MISSING, f"{span.source}: {folder / 'text'} has no line for it")
             continue
 
         # What is left of the transcripts in the end has no recording.
-        text, _ = texts.pop(id)
+        text, text_source = texts.pop(id)
+        if id in cut:
+            detail = f"{text_source}: its text seems to go on in the next line, {cut[id]!r}; write it in one line"
+            yield Reject(id, Reason.BAD_ENTRY, detail)
+            continue
         wav, source = wavs.get(span.recording, ("", span.source))
         if not wav:
             yield Reject(id, Reason.MISSING_FILE, f"{source}: wav.scp has no file for recording {span.recording}")
@@ -135,6 +147,33 @@ def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table
         else:
             table[name] = (value[0].strip() if value else "", source)
     return table
+
+
+def _cut_texts(corpus: Corpus, path: PurePosixPath, ids: Collection[str]) -> dict[str, str]:
+    """The utterances whose text seems to go on in the next line, by id, with that line.
+
+    Such a line begins with no utterance's id, but neither does one whose recording was left out. Kaldi sorts its
+    tables, so that a word is out of place; and most ids have a digit or a hyphen.
+    """
+    if not corpus.has(str(path)):
+        return {}
+    lines = [(line.split(maxsplit=1)[0], line.strip()[:60]) for _, line in corpus.read_lines(str(path))]
+    known = [id for id, _ in lines if id in ids]
+    are_sorted = len(known) >= SORTED and all(id <= later for id, later in itertools.pairwise(known))
+    are_marked = all(map(_MARK.search, known))
+
+    # From the last line on: a line is in place between the utterances before and behind it.
+    cut: dict[str, str] = {}
+    behind = itertools.accumulate(reversed(lines), lambda later, line: line[0] if line[0] in ids else later, initial="")
+    before = ""
+    for (id, line), later in zip(lines, reversed([*behind][:-1]), strict=True):
+        if id in ids:
+            before = id
+            continue
+        is_in_place = before < id and (not later or id < later)
+        if before and ((are_sorted and not is_in_place) or (are_marked and not _MARK.search(id))):
+            cut.setdefault(before, line)
+    return cut
 
 
 def _span(line: str, source: str) -> _Span | None:

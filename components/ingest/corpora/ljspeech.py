@@ -27,6 +27,7 @@ from voxline.components.ingest.corpus import (
     AUDIO_EXTENSIONS,
     Corpus,
     CorpusEntry,
+    cut_text,
     normalized_name,
     recordings_by_name,
 )
@@ -104,13 +105,22 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     for table in tables:
         sample = itertools.islice(corpus.read_lines(str(table)), SAMPLE)
         fields = tell_fields([_split(line) for _, line in sample], f"{corpus.root / table}")
+        last: CorpusEntry | Reject | None = None
         for number, line in corpus.read_lines(str(table)):
             entry = _entry(line, fields, corpus, table, recordings, f"{table}:{number}")
             if isinstance(entry, CorpusEntry):
                 named.add(normalized_name(PurePosixPath(entry.audio).with_suffix("")))
             else:
                 named.add(normalized_name(_stem(table, entry.id, recordings)))
-            yield entry
+
+            # The last field of a line is whole, also where a line feed within it has cut it.
+            if last and _goes_on(line, fields, table, recordings):
+                last = cut_text(last, line)
+            if last:
+                yield last
+            last = entry
+        if last:
+            yield last
 
     # Only beside a table: other folders may hold recordings that are not of this layout.
     folders = {table.parent / WAVS for table in tables}
@@ -118,6 +128,15 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         if name not in named and audio.parent in folders:
             detail = f"{audio}: no line of {audio.parents[1] / METADATA} names it"
             yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)
+
+
+def _goes_on(line: str, fields: Fields, table: PurePosixPath, recordings: dict[str, PurePosixPath]) -> bool:
+    """True if a line seems to be the rest of the one before: it has too few fields, and names no recording."""
+    values = _split(line)
+    names = {values[0] or "/", re.split(r"[\t,;]", values[0])[0] or "/"}  # perhaps with another separator
+    return len(values) < fields.count and not any(
+        normalized_name(_stem(table, name, recordings)) in recordings for name in names
+    )
 
 
 def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
