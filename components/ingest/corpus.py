@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, IndexedFile, contains_path, scan_files
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
-from voxline.rejects import Reason, Reject
+from voxline.rejects import BadAudioError, Reason, Reject
 from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, open_regular
 
 if TYPE_CHECKING:
@@ -307,8 +307,17 @@ class Corpus:
 
     def count_channels(self, path: str, relative_to: str = "") -> int:
         """The channels of a recording that the corpus names; 0 for one that cannot be opened, and is rejected later."""
-        header = self._header(path, relative_to)
-        return header.channels if header else 0
+        if header := self._header(path, relative_to):
+            return int(header.channels)
+
+        # ffmpeg opens what libsndfile does not.
+        from voxline.audio.decoding import read_header
+
+        try:
+            located, _ = self.locate(path, relative_to)
+            return read_header(self.root / located).channels
+        except (UnusableEntryError, OSError, BadAudioError):
+            return 0
 
     def sample_rate(self, path: str, relative_to: str = "") -> int:
         """The sample rate of a recording in Hz; 0 as of `count_channels`."""

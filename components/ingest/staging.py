@@ -20,6 +20,7 @@ from voxline.components.ingest.corpus import (
     text_doubt,
 )
 from voxline.components.ingest.file_index import FileIndex
+from voxline.components.ingest.table_columns import single
 from voxline.data.json_codec import encode_json
 from voxline.data.manifest import TEXT_DOUBT
 from voxline.progress import print_status
@@ -32,6 +33,8 @@ COUNTS_FROM_0 = ("kaldi", "lhotse")
 """Formats that say how channels are counted."""
 MOST_CHANNELS = 8
 """Of a recording whose channels may be counted from 1; a larger number is something else."""
+ALL_CHANNELS = ("", "both", "stereo", "mono", "mixed", "mix", "all", "nan", "none")
+"""Values of a channel that stand for all of them, mixed, or for none that is named."""
 _PROBE_BATCH = 4_096
 """Recordings that are probed at a time."""
 
@@ -369,8 +372,10 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
         f"{path}{entry.id}{text}{entry.speaker}{entry.split}".encode()
         extra: dict[str, Any] = {"corpus_split": entry.split} if entry.split else {}
         extra |= entry.extra
-        if (channel := parse_channel(extra.get(CHANNEL_KEY))) is not None:
+        if (channel := parse_channel(single(extra.get(CHANNEL_KEY)))) is not None:
             extra[CHANNEL_KEY] = channel
+        elif CHANNEL_KEY in extra:
+            _refuse_mixing(corpus, entry, extra[CHANNEL_KEY])
         if doubt := text_doubt(text.strip(), entry.speaker.strip(), path, entry.id.strip()):
             extra[TEXT_DOUBT] = doubt
         encoded_extra = encode_json(extra) if extra else ""
@@ -389,6 +394,25 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
         escape_surrogates(entry.source),
         encoded_extra,
         escape_surrogates(_raw_id(entry)),
+    )
+
+
+def _refuse_mixing(corpus: Corpus, entry: CorpusEntry, channel: Any) -> None:
+    """Refuses an entry that names a channel in a way that is not read, where its recording has several.
+
+    Raises:
+      UnusableEntryError: it does; all of them would be mixed.
+    """
+    names_all = isinstance(channel, str) and channel.strip().lower() in ALL_CHANNELS
+    if channel is None or names_all or (count := corpus.count_channels(entry.audio, entry.relative_to)) == 1:
+        return
+    if isinstance(channel, list) and len(set(map(str, channel))) == count:
+        return
+    raise UnusableEntryError(
+        Reason.BAD_ENTRY,
+        f"channel {channel!r} is not understood, and {entry.audio} has {count}; a number, A or B, left or right is "
+        "read, and mixed for all of them; if it says something else, give corpus.columns.channel the name of another "
+        "column",
     )
 
 

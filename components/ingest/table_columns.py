@@ -105,6 +105,14 @@ _CHANNEL_WORDS = frozenset(
         "client",
         "rx",
         "tx",
+        "incoming",
+        "outgoing",
+        "near",
+        "far",
+        "near-end",
+        "far-end",
+        "local",
+        "remote",
     )
 )
 """Values that name a channel for people, and not by number."""

@@ -37,7 +37,7 @@ FEW_USABLE = 0.1
 """Usable lines for each faulty one, below which a folder is not of a format that reads some of it."""
 ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
 COMPARED = 20
-"""Recordings of two channels whose channels are compared."""
+"""Recordings of several channels whose channels are compared."""
 COMPARED_SECONDS = 30.0
 """Of each of these."""
 LOOK_RATE = 16_000
@@ -215,7 +215,7 @@ def _correlations(root: Path, entries: Sequence[ProbedUtterance], stereo: set[st
     """The correlation of the channels that would be mixed, from -1 to 1, by utterance; see `channel_correlation`.
 
     Args:
-      stereo: paths of recordings of two channels.
+      stereo: paths of recordings of several channels.
     """
     from voxline.audio.decoding import decode_segments
     from voxline.audio.segments import Segment
@@ -242,7 +242,7 @@ class _Headers:
 
     Attributes:
       rates: recordings by sample rate, in Hz.
-      stereo: paths of those of two channels.
+      stereo: paths of those of several channels.
       unopened: recordings that it did not open.
     """
 
@@ -275,7 +275,7 @@ class _Headers:
         except (BadAudioError, OSError) as error:
             return ProbeResult("", 0.0, fault=str(error))
         self.rates[header.sample_rate] += 1
-        if header.channels == 2:
+        if header.channels > 1:
             self.stereo.add(path)
         return ProbeResult("", header.seconds)
 
@@ -322,8 +322,8 @@ def describe_doubts(look: CorpusLook) -> list[str]:
     if unlike:
         id = min(unlike, key=unlike.__getitem__)
         lines.append(
-            f"warning    {len(unlike):,} of {len(look.correlations):,} utterances that were compared have two channels "
-            f"that differ (correlation under {least:g}), such as {id} ({unlike[id]:.2f}); they are mixed, unless a "
+            f"warning    {len(unlike):,} of {len(look.correlations):,} utterances that were compared have channels "
+            f"that differ (correlation under {least:g}), such as {id} ({unlike[id]:.2f}); they are mixed, as no "
             "column channel names one"
         )
 

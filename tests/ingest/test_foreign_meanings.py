@@ -4,7 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+
+from tests.ingest.conftest import RATE
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
+from voxline.data.manifest import read_manifest
+from voxline.errors import WorkError
 
 Record = Callable[..., Path]
 Ingest = Callable[..., Any]
@@ -86,3 +94,55 @@ def test_rows_that_are_short_or_without_a_recording_leave_the_one_before(
     assert texts_by_id(ingest("ljspeech")) == {"a0": "one", "a2": "three"}
     write(corpus, {"wav.scp": "a0 a0.wav\na1 a1.wav\na2 a2.wav\n", "text": "a0 one\na1 two\na15 left out\na2 three\n"})
     assert len(ingest("kaldi").utterances) == 3
+
+
+def write_channels(path: Path, channels: int = 2) -> None:
+    samples = np.random.default_rng(3).uniform(-0.3, 0.3, (RATE // 2, channels))
+    soundfile.write(path, samples, RATE)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "channels"),
+    [
+        ("ch1", "ch2", [0, 1]),
+        ("Ch_0", "Ch_1", [0, 1]),
+        ("FL", "FR", [0, 1]),
+        ("channel 1", "channel 2", [0, 1]),
+        ("Left channel", "Right channel", [0, 1]),
+        ("mic1", "mic2", [0, 1]),
+        ("first", "second", [0, 1]),
+        ("both", "mono", ["both", "mono"]),
+        ("incoming", "outgoing", None),
+        ("near", "far", None),
+        ("1.5", "center", None),
+    ],
+)
+def test_a_channel_that_a_column_names_is_obeyed_or_a_reject(
+    first: str, second: str, channels: list[int] | None, corpus: Path, ingest: Ingest
+) -> None:
+    write_channels(corpus / "call.wav")
+    write(corpus, {"t.csv": f"id,path,text,channel\na,call.wav,one,{first}\nb,call.wav,two,{second}\n"})
+    if channels:
+        assert [utterance.extra["channel"] for utterance in ingest("csv").utterances.values()] == channels
+        return
+    with pytest.raises(WorkError, match=rf"channel '{first}' is not understood, and call.wav has 2; a number, A or B"):
+        ingest("csv")
+
+
+def test_a_channel_of_one_is_no_loss_whatever_it_is_called(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write(corpus, {"t.csv": "path,text,channel\na.wav,one,Evening News\n"})
+    assert ingest("csv").ids == ["a.wav"]
+
+
+def test_the_channels_of_an_array_are_compared_and_named_as_those_of_a_call(
+    corpus: Path, ingest: Ingest, tmp_path: Path
+) -> None:
+    write_channels(corpus / "array.wav", channels=4)
+    write(corpus, {"t.csv": "path,text\narray.wav,one\n"})
+    settings = ConvertSettings.of({"sample_rate": RATE})
+    (converted,) = read_manifest(convert(ingest("csv").work.folder, tmp_path / "store", settings).folder)
+    assert abs(float(converted.measured["channel_correlation"])) < 0.1
+    sides = {"wav.scp": "a array.wav\n", "text": "a one\n", "reco2file_and_channel": "a array B\n"}
+    write(corpus, sides)
+    assert ingest("kaldi").utterances["a"].extra["channel"] == 1

@@ -7,6 +7,7 @@ states show the rest. Nothing is decoded here, and nothing heavy is imported.
 import dataclasses
 import enum
 import os
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -444,13 +445,19 @@ def parse_channel(value: object) -> int | None:
     (1, 0, 1, 0, None)
     >>> parse_channel(1.0), parse_channel("1.0")  # as a table has them where some lines name none
     (1, 1)
+    >>> [parse_channel(name) for name in ("ch1", "Ch_0", "Left channel", "FR", "mic 2", "second", "near")]
+    [1, 0, 0, 1, 2, 1, None]
     """
     if isinstance(value, float):
         return int(value) if value.is_integer() and value >= 0 else None
     if isinstance(value, str):
-        name = value.strip().lower().removesuffix(".0")
+        name = _CHANNEL_WORDS.sub("", re.sub(r"[\s_.:#-]+", " ", value.strip().lower().removesuffix(".0"))).strip()
         return int(name) if name.isdecimal() and len(name) <= 2 else _CHANNEL_NAMES.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-_CHANNEL_NAMES = {"a": 0, "b": 1, "left": 0, "right": 1, "l": 0, "r": 1}
+_CHANNEL_WORDS = re.compile(r"\b(?:channel|chan|chn|ch|track|side|mic|microphone|audio|front|the)(?:\b|(?=\d))")
+_CHANNEL_NAMES = {
+    **dict.fromkeys(("a", "left", "l", "fl", "first", "1st"), 0),
+    **dict.fromkeys(("b", "right", "r", "fr", "second", "2nd"), 1),
+}

@@ -23,6 +23,9 @@ WHOLE_RECORDING_TOLERANCE = 0.01
 MAX_FLOAT_PEAK = 100.0
 """Full scale of float samples is 1. A peak 40 dB above it is no level; clipped, it would be a square wave."""
 
+MOST_COMPARED = 16
+"""Channels of a recording that are compared with each other."""
+
 SEGMENTS_AT_ONCE_SECONDS = 600.0
 """Audio of the segments that are collected at the same time from one decode; more that overlap take another one."""
 
@@ -37,8 +40,8 @@ class DecodedAudio:
       sample_rate: Hz.
       md5: of the samples, in hexadecimal, if they are as in the file, 16-bit, and it states it; else empty.
       notes: what the decoder remarked on the file.
-      channel_correlation: of two channels that were mixed to mono, from -1, where they cancel each other, to 1; None if
-        there were no two, or one is silent.
+      channel_correlation: of the two channels that are least alike of those that were mixed to mono, from -1, where
+        they cancel each other, to 1; None if there were no two with sound.
     """
 
     samples: npt.NDArray[Any]
@@ -142,13 +145,14 @@ class Mono(AsInFile):
             import soxr
 
             self._resampler = soxr.ResampleStream(stream.header.sample_rate, sample_rate, 1, "float32", "HQ")
-        # Sums of squares of two channels, and of their products.
-        self._products = np.zeros((2, 2))
+        # Sums of squares of the channels, and of their products.
+        compared = min(stream.header.channels, MOST_COMPARED)
+        self._products = np.zeros((compared, compared))
 
     # A resampler is fed block by block: it keeps the tail of its filter between them.
     def _keep(self, block: npt.NDArray[Any]) -> None:
-        if block.shape[1] == 2:
-            sides = block / full_scale(block.dtype)  # float [frames, 2]
+        if block.shape[1] > 1:
+            sides = block[:, :MOST_COMPARED] / full_scale(block.dtype)  # float [frames, channels]
             self._products += sides.T @ sides
         samples = to_mono(block)
         if self._resampler:
@@ -170,8 +174,13 @@ class Mono(AsInFile):
         return DecodedAudio(samples, self._rate, md5, stream.notes, self._channel_correlation())
 
     def _channel_correlation(self) -> float | None:
-        power = float(self._products[0, 0] * self._products[1, 1])
-        return float(self._products[0, 1]) / math.sqrt(power) if power > 0 else None
+        """The lowest of any two channels; None without two that have sound."""
+        power = np.diagonal(self._products)
+        heard = np.flatnonzero(power > 0)
+        if len(heard) < 2:
+            return None
+        scale = np.sqrt(power[heard])
+        return float((self._products[np.ix_(heard, heard)] / np.outer(scale, scale)).min())
 
 
 Waiting = Sequence[tuple[int, Segment]]

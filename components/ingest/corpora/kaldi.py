@@ -107,7 +107,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
         side, _ = sides.get(span.recording, ("", ""))
         channel = span.channel
         base_folder = _base_folder(corpus, folder, wav)
-        if side and not channel and (shared[wav] > 1 or corpus.count_channels(wav, base_folder) == 2):
+        if side and not channel and (shared[wav] > 1 or corpus.count_channels(wav, base_folder) > 1):
             channel = side.split()[-1]
         if channel and parse_channel(channel) is None:
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: a side {channel!r} of {wav!r}; A or B is accepted")
