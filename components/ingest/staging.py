@@ -6,6 +6,7 @@ All of it is in a private SQLite database beside the file index, so memory does 
 import functools
 import math
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -35,6 +36,28 @@ MOST_CHANNELS = 8
 """Of a recording whose channels may be counted from 1; a larger number is something else."""
 ALL_CHANNELS = ("", "both", "stereo", "mono", "mixed", "mix", "all", "nan", "none")
 """Values of a channel that stand for all of them, mixed, or for none that is named."""
+NOBODY = frozenset(
+    name
+    for word in (
+        "nan",
+        "none",
+        "null",
+        "na",
+        "n/a",
+        "<na>",
+        "#n/a",
+        "unknown",
+        "unk",
+        "undefined",
+        "anonymous",
+        "?",
+        "-",
+    )
+    for name in (word, word.upper(), *([word.capitalize()] if len(word) > 3 else []), "NaN")
+)
+"""Speakers who are none, as empty cells are written. Nan and Na are people."""
+_ROUNDED = re.compile(r"\d(?:[.,]\d+)?[eE]\+\d{2}")
+"""The speaker's number as spreadsheets round it: several speakers may have it."""
 _PROBE_BATCH = 4_096
 """Recordings that are probed at a time."""
 
@@ -324,17 +347,26 @@ def resolve_entries(
       text_key: key of `CorpusEntry.extra` that holds the text; empty: the corpus' own choice.
     """
 
+    nobody: dict[str, list[str]] = {}  # sources, by speaker
+
     def resolved() -> Iterator[ResolvedEntry]:
         for entry in entries:
             if isinstance(entry, Reject):
                 table.add_reject(entry)
                 continue
+            if entry.speaker in NOBODY or _ROUNDED.fullmatch(entry.speaker):
+                nobody.setdefault(entry.speaker, []).append(entry.source)
             try:
                 yield _resolve(corpus, entry, _text_of(entry, text_key) if text_key else entry.text)
             except UnusableEntryError as error:
                 table.add_reject(Reject(_raw_id(entry), error.reason, f"{entry.source}: {error.detail}"))
 
     table.add_entries(resolved())
+    for speaker, sources in nobody.items():
+        print_status(
+            f"ingest: {len(sources):,} utterances have the speaker {speaker!r}, as {sources[0]}, which names nobody: "
+            "they count as one speaker, and may be of several"
+        )
     if corpus.settings.format not in COUNTS_FROM_0:
         table.count_channels_from_0()
         table.tell_missing_channels()

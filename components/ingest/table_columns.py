@@ -1,7 +1,7 @@
 """Which column of a corpus' table holds which value of a manifest's line, and the times that a row has.
 
-Usual names are read as they are (`USUAL_COLUMNS`). Of times and channels, other names are read too, where name and
-values agree on what they are: `tmin` and `tmax`, `start_ms` and `end_ms`, `Begin Time - ss.msec`, `audio_channel`. A
+Usual names are read as they are (`USUAL_COLUMNS`). Of times, channels and speakers, other names are read too, where
+name and values agree on what they are: `tmin` and `tmax`, `start_ms` and `end_ms`, `audio_channel`, `Speaker Name`. A
 column that looks like one of these, and is not read, is named (`describe_unread`).
 """
 
@@ -88,6 +88,17 @@ _CHANNEL = re.compile(
     r"(?:(?:audio|wav|recording|rec|file|speaker|speech|mic|stereo|call) ?)*"
     r"(?:channels?|chans?|ch|side|声道|通道|канал|kanal|canal)(?: ?(?:id|index|idx|number|no|nr|num|selector|name))?"
 )
+_SPEAKER = re.compile(
+    r"(?:speaker|spkr?|talker|narrator|reader|participant|subject|informant|client|contributor|actor|actress|"
+    r"voice actor|voice talent|user|voice|sprecher(?:in)?|locuteur|locutrice|hablante|locutor|parlante|"
+    r"spreker|диктор|спикер|说话人|發言人|发言人|话者|話者)"
+    r"(?: ?(?:id|name|code|key|label|number|no|nr|num|index|idx|uid|uuid|hash|pseudonym|alias|编号))?"
+)
+_ABOUT_SPEAKER = re.compile(
+    r"\b(?:age|sex|gender|accent|dialect|language|lang|native|country|region|count|rate|turn|embedding|role|type|"
+    r"consent|email|age group|education|birth|year|level|emotion|style)s?\b"
+)
+_SPEAKER_WORD = re.compile(r"\b(?:speaker|spkr?|talker|narrator|说话人|话者)s?\b")
 _COUNT = re.compile(r"channels|chans")
 """Names that count the channels, unless a list says which."""
 _CHANNEL_WORDS = frozenset(
@@ -231,7 +242,7 @@ def map_columns(names: Iterable[str], column_names: ColumnNames, sample: Sample 
     for key, usual in USUAL_COLUMNS.items():
         own = getattr(column_names, key)
         for name in (own,) if own else usual:
-            if name.lower() in by_lower:
+            if name.lower() in by_lower and not (key == "speaker" and _are_mappings(by_lower[name.lower()], sample)):
                 columns[key] = by_lower[name.lower()]
                 break
 
@@ -241,6 +252,10 @@ def map_columns(names: Iterable[str], column_names: ColumnNames, sample: Sample 
         named = (name for name in names if name not in columns.values() and _CHANNEL.fullmatch(_words(name)))
         if channel := next((name for name in named if _holds_channels(name, sample)), ""):
             columns["channel"] = channel
+    if sample and not column_names.speaker and "speaker" not in columns:
+        named = (name for name in names if name not in columns.values() and _SPEAKER.fullmatch(_words(name)))
+        if speaker := next((name for name in named if _holds_speakers(name, sample)), ""):
+            columns["speaker"] = speaker
     return columns
 
 
@@ -322,6 +337,18 @@ def _holds_channels(name: str, sample: Sample) -> bool:
     return bool(channels) and len(channels) >= MOST * len(values)
 
 
+def _are_mappings(name: str, sample: Sample | None) -> bool:
+    """True if a column holds mappings, as in {"speaker": {"id": "ann"}}: a name within them is read."""
+    values = sample.get(name, ()) if sample else ()
+    return bool(values) and all(isinstance(value, dict) for value in values)
+
+
+def _holds_speakers(name: str, sample: Sample) -> bool:
+    """True if a column's values are names or whole numbers."""
+    values = sample.get(name, ())
+    return bool(values) and all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
+
+
 def single(value: Any) -> Any:
     """The one element of a list, as in `channels: [0]`; any other value as it is."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -334,19 +361,21 @@ def unit_of(name: str) -> str:
 
 
 def name_columns(columns: Mapping[str, str]) -> str:
-    """Names the columns of times and channels whose names are not the usual ones, with units; empty without them.
+    """Names the columns of times (with units), channels and speakers whose names are not the usual ones.
 
     >>> name_columns({"offset": "start_ms", "end": "end", "channel": "side"})
     'times are read from start_ms (milliseconds) and end (seconds); channels are read from side'
     """
     usual = {**USUAL_COLUMNS, "end": _ENDS}
-    other = {key for key in (*TIMES, "channel") if key in columns and columns[key].lower() not in usual[key]}
+    other = {key for key in (*TIMES, "channel", "speaker") if key in columns and columns[key].lower() not in usual[key]}
     remarks = []
     if other & {*TIMES}:
         times = [f"{columns[key]} ({unit_of(columns[key])})" for key in TIMES if key in columns]
         remarks.append(f"times are read from {' and '.join(times)}")
     if "channel" in other:
         remarks.append(f"channels are read from {columns['channel']}")
+    if "speaker" in other:
+        remarks.append(f"speakers are read from {columns['speaker']}")
     return "; ".join(remarks)
 
 
@@ -404,7 +433,7 @@ def _quoted(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sample) -> list[str]:
-    """Names columns that look like times or channels, by name and values, and are not read.
+    """Names columns that look like times, channels or speakers, by name and values, and are not read.
 
     >>> describe_unread(["end"], {}, {"end": ["1.5"]})[0][:40]
     'end is kept, and cuts no recording: seco'
@@ -437,7 +466,20 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
                 f"{name} is kept, and selects no channel ({unread[0]}): a number from 0, A or B, left or right is read "
                 f"from {USUAL_COLUMNS['channel'][0]}; corpus.columns.channel names another column"
             )
+
+    # Only where no column names the speakers.
+    if "speaker" not in columns and (speakers := [name for name in further if _looks_like_speakers(name, sample)]):
+        remarks.append(
+            f"{' and '.join(speakers)} {'are' if len(speakers) > 1 else 'is'} kept, and no speaker is read: "
+            "corpus.columns.speaker names the column"
+        )
     return remarks
+
+
+def _looks_like_speakers(name: str, sample: Sample) -> bool:
+    words = _words(name)
+    is_named = bool(_SPEAKER.fullmatch(words) or (_SPEAKER_WORD.search(words) and not _ABOUT_SPEAKER.search(words)))
+    return is_named and bool(sample.get(name))
 
 
 def _looks_like_times(name: str, sample: Sample) -> bool:
@@ -457,14 +499,19 @@ def _looks_like_times(name: str, sample: Sample) -> bool:
 
 @functools.lru_cache(1_024)
 def may_be_read(name: str) -> bool:
-    """True if a column of this name may hold times or channels, or a mapping that has them.
+    """True if a column of this name may hold times, channels or speakers, or a mapping that has them.
 
     >>> may_be_read("segment"), may_be_read("side"), may_be_read("accent")
     (True, True, False)
     """
     words = _words(name)
-    patterns = (_TIMELIKE, _RANGELIKE, _CHANNEL, re.compile(_PARTS))
-    return bool(_time_role(name) or _BEGINS_OR_ENDS.search(words) or any(each.fullmatch(words) for each in patterns))
+    patterns = (_TIMELIKE, _RANGELIKE, _CHANNEL, _SPEAKER, re.compile(_PARTS))
+    return bool(
+        _SPEAKER_WORD.search(words)
+        or _time_role(name)
+        or _BEGINS_OR_ENDS.search(words)
+        or any(each.fullmatch(words) for each in patterns)
+    )
 
 
 def _look_like_spans(pair: tuple[str, str], sample: Sample) -> bool:

@@ -1,10 +1,14 @@
 """Tables and folders of others whose rows, fields and names mislead: nothing is taken for what it is not in silence."""
 
+import json
+import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import soundfile
 
@@ -146,3 +150,142 @@ def test_the_channels_of_an_array_are_compared_and_named_as_those_of_a_call(
     sides = {"wav.scp": "a array.wav\n", "text": "a one\n", "reco2file_and_channel": "a array B\n"}
     write(corpus, sides)
     assert ingest("kaldi").utterances["a"].extra["channel"] == 1
+
+
+def write_parquet(corpus: Path, record: Record, **columns: Any) -> None:
+    audio = [{"bytes": record(f"made/{number}.wav").read_bytes(), "path": f"{number}.wav"} for number in range(2)]
+    table = pyarrow.table({"audio": audio, **columns})
+    shutil.rmtree(corpus / "made")
+    pyarrow.parquet.write_table(table, corpus / "train.parquet")
+
+
+def category(values: list[str]) -> Any:
+    """A column as pandas writes a category."""
+    return pyarrow.array(values).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    ("columns", "speakers", "texts", "told"),
+    [
+        ({"text": ["one", "two"], "speaker_id": category(["ann", "bob"])}, ["ann", "bob"], ["one", "two"], ""),
+        ({"text": category(["one", "two"]), "sentence": ["en", "en"]}, ["", ""], ["one", "two"], "sentence differs"),
+        (
+            {"text": ["one", "two"], "speaker": [{"id": 7, "age": 3}, {"id": 8, "age": 4}]},
+            ["7", "8"],
+            ["one", "two"],
+            "",
+        ),
+        (
+            {"text": ["one", "two"], "mfcc": [[0.5], [1.5]]},
+            ["", ""],
+            ["one", "two"],
+            "left out, as they are no numbers",
+        ),
+        (
+            {"text": ["one", "two"], "start_ms": [10, 20], "end_ms": [90, 95]},
+            ["", ""],
+            ["one", "two"],
+            "cut no recording",
+        ),
+    ],
+)
+def test_a_column_of_parquet_is_read_or_named(
+    columns: dict[str, Any],
+    speakers: list[str],
+    texts: list[str],
+    told: str,
+    corpus: Path,
+    record: Record,
+    ingest: Ingest,
+    capsys: Captured,
+) -> None:
+    write_parquet(corpus, record, **columns)
+    out = ingest("huggingface")
+    assert sorted((utterance.speaker, utterance.text) for utterance in out.utterances.values()) == sorted(
+        zip(speakers, texts, strict=True)
+    )
+    assert told in capsys.readouterr().out
+
+
+def test_a_list_of_a_channel_in_parquet_selects_it(corpus: Path, record: Record, ingest: Ingest) -> None:
+    write_parquet(corpus, record, text=["one", "two"], channel=[[0], [0]])
+    assert [utterance.extra["channel"] for utterance in ingest("huggingface").utterances.values()] == [0, 0]
+
+
+def test_webdataset_says_which_times_and_texts_it_does_not_read(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Captured
+) -> None:
+    record("a.wav")
+    write(corpus, {"a.json": '{"text": "one", "sentence": "en", "start_ms": 10, "end_ms": 20}'})
+    with tarfile.open(corpus / "train-0.tar", "w") as tar:
+        for name in ("a.wav", "a.json"):
+            tar.add(corpus / name, name)
+            (corpus / name).unlink()
+    assert [utterance.text for utterance in ingest("webdataset").utterances.values()] == ["one"]
+    told = capsys.readouterr().out
+    assert "sentence differs: 'en' beside 'one'" in told
+    assert "start_ms and end_ms are kept, and cut no recording" in told
+
+
+@pytest.mark.parametrize(
+    "name", ["Speaker ID", "Speaker Name", "spk-id", "participant", "narrator", "talker", "user", "reader", "说话人"]
+)
+@pytest.mark.parametrize("format", ["csv", "manifest"])
+def test_a_speaker_is_read_by_any_usual_word(
+    format: str, name: str, corpus: Path, record: Record, ingest: Ingest, capsys: Captured
+) -> None:
+    record("a.wav")
+    row = {"path": "a.wav", "text": "one", "speaker_age": "33", name: "ann"}
+    write(corpus, {"t.csv": f"{','.join(row)}\n{','.join(row.values())}\n", "t.jsonl": json.dumps(row)})
+    assert ingest(format).utterances["a.wav"].speaker == "ann"
+    assert f"speakers are read from {name}" in capsys.readouterr().out
+
+
+def test_a_speaker_that_is_not_read_or_names_nobody_is_told(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Captured
+) -> None:
+    record("a.wav")
+    record("b.wav")
+    write(corpus, {"t.csv": "path,text,call_speaker_tag\na.wav,one,s1\nb.wav,two,s2\n"})
+    assert ingest("csv").utterances["a.wav"].speaker == ""
+    assert "call_speaker_tag is kept, and no speaker is read: corpus.columns.speaker" in capsys.readouterr().out
+    write(corpus, {"t.csv": "path,text,speaker\na.wav,one,nan\nb.wav,two,1.23E+12\n"})
+    ingest("csv")
+    told = capsys.readouterr().out
+    assert "1 utterances have the speaker 'nan', as t.csv, row 2, which names nobody" in told
+    assert "1 utterances have the speaker '1.23E+12'" in told
+
+
+@pytest.mark.parametrize(
+    ("folder", "speaker", "split"),
+    [
+        ("ann/session1", "ann", ""),
+        ("train/ann/session2", "ann", "train"),
+        ("english/12", "12", ""),
+        ("devon", "devon", ""),
+        ("testa", "testa", ""),
+        ("Valentina/takes", "Valentina", ""),
+        ("test-other/ann", "ann", "test-other"),
+        ("Training/ann", "ann", "Training"),
+        ("validation_set/ann", "ann", "validation_set"),
+    ],
+)
+def test_the_folder_of_a_speaker_is_no_session_and_no_split(
+    folder: str, speaker: str, split: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record(f"{folder}/1.wav")
+    write(corpus, {f"{folder}/1.txt": "one"})
+    (utterance,) = ingest("text_files").utterances.values()
+    assert utterance.speaker == speaker
+    assert utterance.extra["corpus_split"] == (split or corpus.name)
+
+
+def test_a_number_in_the_folders_of_several_speakers_is_a_session(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Captured
+) -> None:
+    for folder in ("ann/1", "bob/1", "noisy/cyd", "clean/cyd"):
+        record(f"{folder}/a.wav")
+        write(corpus, {f"{folder}/a.txt": "one"})
+    out = ingest("text_files")
+    assert [utterance.speaker for utterance in out.utterances.values()] == ["ann", "bob", "cyd", "cyd"]
+    assert "folders with the name '1' are in several" in capsys.readouterr().out

@@ -7,8 +7,9 @@ https://huggingface.co/docs/datasets/audio_dataset. Below the root are read
     train/metadata.csv (or .jsonl)        an audiofolder: file_name, transcription and others, beside the recordings
 
 The split is the name of the file up to its number, or the name of the folder. Columns may have any of the usual names
-(`USUAL_COLUMNS`) or those of `corpus.columns`; numbers, texts and flags in further columns are kept. Recordings
-within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
+(`USUAL_COLUMNS`) or those of `corpus.columns`; numbers, texts and flags in further columns are kept, also within
+mappings and pandas' categories, and others are named. Recordings within Parquet and Arrow are unpacked into the store,
+each file once. Without an id, one is made from path and content.
 """
 
 import io
@@ -22,9 +23,10 @@ from voxline.components.ingest.corpora.csv import table_entries
 from voxline.components.ingest.corpora.manifest import LineReader
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import map_columns
+from voxline.components.ingest.table_columns import map_columns, may_be_read
 from voxline.errors import WorkError
 from voxline.extras import missing_package
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes
 
@@ -80,8 +82,12 @@ def _table(corpus: Corpus, path: PurePosixPath, is_whole: bool) -> Iterator[Corp
     file = corpus.root / path
     schema = _schema(file)
     audio = _audio_column(schema, corpus.settings.columns, file)
-    plain_columns = [field.name for field in schema if field.name != audio and _is_plain(field.type)]
-    columns = map_columns(plain_columns, corpus.settings.columns)
+    kept_columns = [field.name for field in schema if field.name != audio and _is_kept(field)]
+    others = [f"{field.name} ({field.type})" for field in schema if field.name not in (*kept_columns, audio)]
+    if others:
+        print_status(f"{path}: left out, as they are no numbers, texts or flags: {', '.join(others)[:300]}")
+    names = [name for field in schema if field.name in kept_columns for name in _plain_names(field)]
+    columns = map_columns(names, corpus.settings.columns)
     if "text" not in columns:
         raise WorkError(f"{file}: no column of text among {', '.join(schema.names)}; name it in corpus.columns.text")
 
@@ -95,18 +101,24 @@ def _table(corpus: Corpus, path: PurePosixPath, is_whole: bool) -> Iterator[Corp
     # a `start` is one in a longer recording.
     columns_of_settings = corpus.settings.columns
     offset = columns_of_settings.offset or ("offset" if unpacked else "")
-    read_line = LineReader(columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}), is_whole)
+    read_line = LineReader(
+        columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}), is_whole, describe=True
+    )
+    structs = [field.name for field in schema if field.name in kept_columns and _is_struct(field.type)]
 
     split = _split(path, corpus)
     number = 0
     texts: dict[int, int] = {}
 
     # Of the audio only the path is read here, so a batch may have many rows.
-    for batch in _batches(file, [*plain_columns, audio], rows=1024, fields={audio: "path"}):
+    for batch in _batches(file, [*kept_columns, audio], rows=1024, fields={audio: "path"}):
         for row in batch:
             source = f"{path}, row {number}"
             recording = unpacked.get(number, row.pop(audio) or "")
             number += 1
+            for name in structs:  # speaker: {id, age} becomes speaker.id and speaker.age
+                inner = row.pop(name) or {}
+                row |= {f"{name}.{key}": value for key, value in inner.items() if f"{name}.{key}" in names}
             values = {name: value for name, value in row.items() if value is not None and name != audio}
             if not recording:
                 yield Reject(source, Reason.MISSING_FILE, f"{source}: neither bytes nor a path in {audio}")
@@ -156,12 +168,38 @@ def _audio_column(schema: Any, column_names: ColumnNames, file: Path) -> str:
     return str(candidates[0])
 
 
+def _is_kept(field: Any) -> bool:
+    """True for a column of numbers, texts or flags, for a mapping that has some, and for a list of times or channels."""
+    from pyarrow import types
+
+    if _is_struct(field.type):
+        return any(_is_plain(child.type) for child in field.type)
+    is_list = types.is_list(field.type) or types.is_large_list(field.type) or types.is_fixed_size_list(field.type)
+    return _is_plain(field.type.value_type) and may_be_read(field.name) if is_list else _is_plain(field.type)
+
+
+def _plain_names(field: Any) -> list[str]:
+    """The name of a column, or those within a mapping, as in speaker.id."""
+    if not _is_struct(field.type):
+        return [field.name]
+    return [f"{field.name}.{child.name}" for child in field.type if _is_plain(child.type)]
+
+
+def _is_struct(type: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_struct(type))
+
+
 def _is_plain(type: Any) -> bool:
     from pyarrow import types
 
+    if types.is_dictionary(type):  # as pandas writes a category
+        return _is_plain(type.value_type)
     return bool(
         types.is_string(type)
         or types.is_large_string(type)
+        or types.is_string_view(type)
         or types.is_integer(type)
         or types.is_floating(type)
         or types.is_boolean(type)

@@ -10,6 +10,7 @@ train, dev or test is the split. A text with times, such as subtitles or labels,
 are utterances: split it by speaker, so that one of a pair is not tested on what the other was trained on.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -51,7 +52,15 @@ _LABELLED = re.compile(r"\s*\d+[.,]\d+\s+\d+[.,]\d+(?:\s|$)")
 _MICROPHONE = re.compile(r"_mic\d$")
 _SAMPLES = re.compile(r"\d+\s+\d+\s+(?=\S)")
 """TIMIT: `0 46797 She had your dark suit`."""
-_SPLIT = re.compile(r"(train|dev|valid|test|eval)", re.IGNORECASE)
+_SPLIT = re.compile(
+    r"(?:train|dev|valid|test|eval)(?:ing|elopment|idation|ation|uation|_?sets?|_?data)?(?:[\W\d_].*)?", re.IGNORECASE
+)
+_SESSION = re.compile(
+    r"(?:session|sess|ses|chapter|chap|take|part|day|week|visit|round|disc|disk|cd|tape|volume|vol|batch|section|scene|"
+    r"story|book|set|run|block|list|rec)s?[\W_]*\d*[a-z]?|\d{4}[-_.]?\d\d[-_.]?\d\d.*",
+    re.IGNORECASE,
+)
+"""Folders of a speaker's recordings."""
 _NO_SPEAKER = re.compile(r"(wavs?|audio|clips?|data|recordings?|txt|texts?|transcripts?|wav\d+.*|flac)", re.IGNORECASE)
 _NO_TEXT = re.compile(
     r"(readme|licen[cs]e|copying|notes?|changelog|speakers?|.*[-_]info|index|metadata)", re.IGNORECASE
@@ -84,6 +93,18 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         raise WorkError(f"{corpus.root}: no text (*.txt, *.lab) has the name of a recording; check corpus.format")
 
     drop_samples = _begin_with_samples(corpus, [texts[names[0]] for _, names in pairs if names])
+    # Folders of the same name in those of several speakers: ann/a/1.wav, bob/a/1.wav.
+    outer: dict[str, set[str]] = {}
+    for audio in recordings.values():
+        for folder, name in itertools.pairwise(_speaker_folders(audio)):
+            outer.setdefault(name, set()).add(folder)
+    shared = frozenset(name for name, folders in outer.items() if len(folders) > 1 and not _SESSION.fullmatch(name))
+    if names := sorted(shared):
+        print_status(
+            f"{corpus.root}: folders with the name {names[0]!r} are in several: numbers are taken for sessions of a "
+            "speaker, and other names for speakers"
+        )
+
     for audio, names in pairs:
         if not names:
             yield Reject(str(audio), Reason.TRANSCRIPT_MISSING, f"{audio}: no text has its name")
@@ -91,7 +112,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             several = ", ".join(str(texts[name]) for name in names[:3])
             yield Reject(str(audio), Reason.BAD_ENTRY, f"{audio}: {len(names)} texts have its name: {several}")
         else:
-            yield _entry(corpus, audio, texts[names[0]], drop_samples)
+            yield _entry(corpus, audio, texts[names[0]], drop_samples, shared)
 
     # A text without a recording lies where others have one; notes about the corpus do not count.
     folders = {texts[name].parent for name in used}
@@ -161,7 +182,13 @@ def _begin_with_samples(corpus: Corpus, paths: list[PurePosixPath]) -> bool:
     return has
 
 
-def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_samples: bool) -> CorpusEntry | Reject:
+def _entry(
+    corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_samples: bool, shared: frozenset[str]
+) -> CorpusEntry | Reject:
+    """
+    Args:
+      shared: names of folders that are in several.
+    """
     source = str(path)
     original = path.with_name(path.name[: -len(ENDINGS[0])] + ORIGINAL)
     has_original = path.name.lower().endswith(ENDINGS[0]) and corpus.has(str(original))
@@ -186,8 +213,8 @@ def _entry(corpus: Corpus, audio: PurePosixPath, path: PurePosixPath, drop_sampl
         id=audio.with_suffix("").as_posix(),
         audio=str(audio),
         text=" ".join(text.split()),
-        speaker=_speaker(audio),
-        split=next((folder for folder in audio.parts[:-1] if _SPLIT.match(folder)), corpus.name),
+        speaker=_speaker(audio, shared),
+        split=next((folder for folder in audio.parts[:-1] if _SPLIT.fullmatch(folder)), corpus.name),
         source=source,
         extra=extra,
     )
@@ -219,14 +246,24 @@ def other_form(text: str, is_label: bool = False) -> str:
     return "lines with times" if len(clocked) > 1 and len(clocked) * 2 >= len(lines) else ""
 
 
-def _speaker(audio: PurePosixPath) -> str:
+def _speaker_folders(audio: PurePosixPath) -> list[str]:
+    return [name for name in audio.parts[:-1] if not _SPLIT.fullmatch(name) and not _NO_SPEAKER.fullmatch(name)]
+
+
+def _speaker(audio: PurePosixPath, shared: frozenset[str] = frozenset()) -> str:
     """The folder with whose name the recording's begins (103 of 103/1241/103_1241_000000.wav), or else its folder.
 
     >>> _speaker(PurePosixPath("103/1241/103_1241_000000.wav")), _speaker(PurePosixPath("ann/1.wav"))
     ('103', 'ann')
     >>> _speaker(PurePosixPath("train/1.wav")), _speaker(PurePosixPath("wavs/1.wav"))
     ('', '')
+    >>> [_speaker(PurePosixPath(name)) for name in ("ann/session1/1.wav", "ann/2024-05-01/1.wav", "devon/1.wav")]
+    ['ann', 'ann', 'devon']
     """
-    folders = [name for name in audio.parts[:-1] if not _SPLIT.match(name) and not _NO_SPEAKER.fullmatch(name)]
+    folders = _speaker_folders(audio)
     begins = [name for name in folders if re.match(rf"{re.escape(name)}[-_.]", audio.name)]
+
+    # A session is one of the speaker in whose folder it is.
+    while len(folders) > 1 and (_SESSION.fullmatch(folders[-1]) or (folders[-1].isdecimal() and folders[-1] in shared)):
+        folders.pop()
     return begins[0] if begins else folders[-1] if folders else ""

@@ -43,7 +43,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 
     # The recording is found by its extension, whatever the JSON says; a `start` there is one in a longer recording.
     columns = corpus.settings.columns
-    read_line = LineReader(columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}))
+    read_line = LineReader(
+        columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}), describe=True
+    )
     shard_of: dict[int, int] = {}  # the first shard with a key, by the key's hash
     samples = 0
 
