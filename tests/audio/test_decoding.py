@@ -203,13 +203,38 @@ def test_a_wav_that_is_named_raw_is_a_wav(tmp_path: Path) -> None:
     assert read_header(tmp_path / "take.raw").frames == 3_200
 
 
-def test_an_mp3_that_was_appended_to_another_is_not_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.5, 3, 20])
+def test_an_mp3_that_was_appended_to_another_is_not_left_out(seconds: float, tmp_path: Path) -> None:
     """The Xing header of the first states the length of the first."""
-    soundfile.write(tmp_path / "one.mp3", np.random.default_rng(1).normal(0, 0.1, 20 * RATE), RATE)
+    soundfile.write(tmp_path / "one.mp3", np.random.default_rng(1).normal(0, 0.1, round(seconds * RATE)), RATE)
     content = (tmp_path / "one.mp3").read_bytes()
     (tmp_path / "two.mp3").write_bytes(2 * content)
-    assert read_header(tmp_path / "one.mp3").seconds == pytest.approx(20, abs=0.01)
-    assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(40 * RATE, abs=0.2 * RATE)
+    (tmp_path / "tagged.mp3").write_bytes(content + b"TAG" + bytes(125))
+    assert read_header(tmp_path / "one.mp3").seconds == pytest.approx(seconds, abs=0.01)
+    assert read_header(tmp_path / "tagged.mp3").seconds == pytest.approx(seconds, abs=0.01)
+    assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(2 * seconds * RATE, abs=0.2 * RATE)
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype", "detail"),
+    [
+        ("flac", "PCM_16", "another FLAC begins at byte"),
+        ("ogg", "VORBIS", "another Ogg stream begins at byte"),
+        ("ogg", "OPUS", "another Ogg stream begins at byte"),
+    ],
+)
+def test_recordings_that_were_joined_are_not_heard_in_part(
+    form: str, subtype: str, detail: str, tmp_path: Path
+) -> None:
+    soundfile.write(tmp_path / f"one.{form}", tone(1), RATE, subtype=subtype)
+    soundfile.write(tmp_path / f"next.{form}", tone(2, 300), RATE, subtype=subtype)
+    path = tmp_path / f"two.{form}"
+    path.write_bytes((tmp_path / f"one.{form}").read_bytes() + (tmp_path / f"next.{form}").read_bytes())
+    with pytest.raises(BadAudioError, match=detail):
+        decode_audio(path)
+    with pytest.raises(BadAudioError, match=detail):
+        load_audio(path, RATE)
+    assert len(load_audio(tmp_path / f"one.{form}", RATE)) == pytest.approx(RATE, abs=200)
 
 
 def test_a_picture_between_two_mp3s_does_not_end_the_recording(tmp_path: Path) -> None:

@@ -294,8 +294,14 @@ def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
         return False
     stated = int.from_bytes(tag[12:16]) if flags & 2 else 0
 
-    # A file that grew, such as two MP3s joined, has a Xing header that is no longer true.
-    return not stated or end - at <= stated * (1 + _XING_SLACK) + _RESYNC_BYTES
+    # A file that grew, such as two MP3s joined, has a Xing header that is no longer true. Some encoders leave out its
+    # own frame; tags at the end are no frames.
+    if not stated:
+        return True
+    if end - at > stated * (1 + _XING_SLACK) + _RESYNC_BYTES:
+        return False
+    behind = at + stated + 2 * frame.size
+    return behind >= end or _next_frame(file, behind, end) is None
 
 
 # Ogg (RFC 3533)
@@ -307,7 +313,7 @@ def check_ogg(path: Path) -> None:
     """Checks that the pages of an Ogg file are whole and all there, up to the page that is marked as the last.
 
     Raises:
-      BadAudioError: it is cut, a page is missing, or one differs from its checksum.
+      BadAudioError: it is cut, a page is missing, one differs from its checksum, or another recording follows.
     """
     sequence: dict[int, int] = {}
     open_streams: set[int] = set()
@@ -327,6 +333,12 @@ def check_ogg(path: Path) -> None:
                 raise BadAudioError(Reason.UNREADABLE, f"the Ogg page at byte {at:,} differs from its checksum")
             # Flag 2 begins a stream, flag 4 ends it. Several streams may be interleaved.
             if flags & 2:
+                if sequence and not open_streams:
+                    raise BadAudioError(
+                        Reason.UNREADABLE,
+                        f"another Ogg stream begins at byte {at:,}, where the first has ended, and would not be heard: "
+                        "the file is several recordings in a row; decode it to one, as in: ffmpeg -i OLD NEW.flac",
+                    )
                 open_streams.add(serial)
             elif number != sequence.get(serial, number - 1) + 1:
                 raise BadAudioError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,24 @@ def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
 
     # [samples, bytes]: three of four bytes for 24 bits
     return little.view(np.uint8).reshape(-1, little.dtype.itemsize)[:, :width].tobytes()
+
+
+def check_one_stream(path: Path) -> None:
+    """Checks that no second FLAC follows the first in a file, as `cat a.flac b.flac` makes it.
+
+    Raises:
+      BadAudioError: one does; libsndfile would not read it.
+    """
+    heads = [MAGIC + bytes((last, 0, 0, 34)) for last in (0, 0x80)]  # and a STREAMINFO of 34 bytes
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        first = content.find(MAGIC)
+        seconds = [at for head in heads if (at := content.find(head, first + 1)) > 0]
+    if seconds:
+        raise BadAudioError(
+            Reason.UNREADABLE,
+            f"another FLAC begins at byte {min(seconds):,}, and would not be heard: the file is several recordings in "
+            "a row; decode them one by one, and join the samples",
+        )
 
 
 def ends_with_whole_frame(path: Path) -> bool:

@@ -245,6 +245,8 @@ class _SndfileStream(AudioStream):
         total = self.header.frames
         if self._container is Container.OGG and (count < 0 or first + count >= total):
             check_ogg(self._path)
+        if self._info and (count < 0 or first + count >= total):
+            flac.check_one_stream(self._path)
         if first:
             self._silencer.call(file.seek, first)
 

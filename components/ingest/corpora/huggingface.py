@@ -169,7 +169,7 @@ def _audio_column(schema: Any, column_names: ColumnNames, file: Path) -> str:
 
 
 def _is_kept(field: Any) -> bool:
-    """True for a column of numbers, texts or flags, for a mapping that has some, and for a list of times or channels."""
+    """True for a column of numbers, texts or flags, a mapping that has some, and a list of times or channels."""
     from pyarrow import types
 
     if _is_struct(field.type):
