@@ -36,6 +36,12 @@ MOST_CHANNELS = 8
 """Of a recording whose channels may be counted from 1; a larger number is something else."""
 ALL_CHANNELS = ("", "both", "stereo", "mono", "mixed", "mix", "all", "nan", "none")
 """Values of a channel that stand for all of them, mixed, or for none that is named."""
+OFTEN = 0.1
+"""Share of utterances that begin later in their recordings, from which on a corpus has parts of recordings."""
+FEWEST_WHOLE = 3
+"""Utterances at whole seconds that are told."""
+MOST_WHOLE = 0.9
+"""Share of the utterances with times that are at whole seconds, from which on these are rounded."""
 NOBODY = frozenset(
     name
     for word in (
@@ -260,8 +266,14 @@ class StagingTable:
 
     @property
     def has_offsets(self) -> bool:
-        """True if an utterance begins later than its recording."""
-        return self._database.execute("SELECT 1 FROM utterances WHERE offset > 0 LIMIT 1").fetchone() is not None
+        """True if utterances are parts of recordings: some begin later, and not only in a few lines."""
+        later, total = self._database.execute("SELECT total(offset > 0), count(*) FROM utterances").fetchone()
+        return bool(later and later >= OFTEN * total)
+
+    def paths_with_offsets(self) -> set[str]:
+        """The recordings in which an utterance begins later, where these are few."""
+        rows = self._database.execute("SELECT DISTINCT path FROM utterances WHERE offset > 0")
+        return {path for (path,) in rows}
 
     def corpus_splits(self) -> set[str]:
         """The corpus' own splits."""

@@ -29,7 +29,13 @@ from voxline.components.ingest.merge import (
 from voxline.components.ingest.open_corpus import name_corpus, open_corpus
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings, SplitLimits
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits, within_limits
-from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
+from voxline.components.ingest.staging import (
+    FEWEST_WHOLE,
+    MOST_WHOLE,
+    ProbedUtterance,
+    StagingTable,
+    resolve_entries,
+)
 from voxline.data.corrections import Correction, read_corrections
 from voxline.data.drafts import is_draft
 from voxline.data.json_codec import parse_json
@@ -282,13 +288,14 @@ class _Lines:
         self._name = name
         self._output = output
         self._corrected = corrected
-        self._shortened = ShortenedRecordings(has_offsets=has_offsets)
+        parts = frozenset() if has_offsets else frozenset(table.paths_with_offsets())
+        self._shortened = ShortenedRecordings(has_offsets=has_offsets, parts=parts)
         self._raw = settings.raw.plain() if settings.raw.sample_rate else None
         self._drafts = 0
 
     @property
     def are_plain(self) -> bool:
-        return not (self._corrected.corrections or self._shortened.count or self._shortened.endless or self._drafts)
+        return not (self._corrected.corrections or self._shortened.has_remarks or self._drafts)
 
     def lines(self, writer: LinesWriter) -> Iterator[KeptLine]:
         """Yields the lines by id; the others are rejected.
@@ -355,7 +362,7 @@ class _Lines:
             return None
 
         has_end = bool(probed.duration) or self._corpus.settings.format == "kaldi"  # there, -1 is the recording's
-        utterance = self._shortened.note(utterance, probed.seconds, has_end)
+        utterance = self._shortened.note(utterance, probed, has_end)
         # Nothing is judged by what a model wrote, whatever decides the splits.
         if is_draft(utterance.extra):
             utterance = utterance.replace(split="train")
@@ -500,13 +507,17 @@ def _probe_recordings(corpus: Corpus, table: StagingTable, cache: ProbeCache) ->
 class ShortenedRecordings:
     """Utterances from the start of a recording, with a duration that ends before it does; and those without an end.
 
-    The first is right for a part of a recording. Where no line of the corpus has an offset, the column is rounded, or
-    means something else, and cuts speech.
+    The first is right for a part of a recording. Where hardly a line of the corpus has an offset, and none of the same
+    recording, the column is rounded, or means something else, and cuts speech. So do times in whole seconds.
 
     Attributes:
       count: how many.
       example: the first, with both durations.
-      has_offsets: whether any utterance of the corpus begins later in its recording.
+      has_offsets: whether utterances of the corpus begin later in their recordings.
+      parts: recordings in which some do, where the corpus has few of them.
+      timed: utterances that begin later, and have an end.
+      whole: those of them that begin and end at whole seconds.
+      whole_example: the first.
       endless: utterances that begin later, and whose corpus says no end.
       endless_example: the first.
     """
@@ -514,17 +525,39 @@ class ShortenedRecordings:
     count: int = 0
     example: str = ""
     has_offsets: bool = False
+    parts: frozenset[str] = frozenset()
+    timed: int = 0
+    whole: int = 0
+    whole_example: str = ""
     endless: int = 0
     endless_example: str = ""
 
-    def note(self, utterance: Utterance, seconds: float, has_end: bool) -> Utterance:
-        """Notes an utterance of the manifest, whose recording has so many seconds by its header; returns it, marked."""
+    @property
+    def has_remarks(self) -> bool:
+        """True if `report` says something."""
+        return bool(self.count or self.endless or self.are_whole)
+
+    @property
+    def are_whole(self) -> bool:
+        """True if nearly all times are whole seconds, as no speech is."""
+        return self.whole >= max(FEWEST_WHOLE, MOST_WHOLE * self.timed)
+
+    def note(self, utterance: Utterance, probed: ProbedUtterance, has_end: bool) -> Utterance:
+        """Notes an utterance of the manifest; returns it, marked."""
+        seconds = probed.seconds
+        if probed.offset and probed.duration:
+            self.timed += 1
+            if not probed.offset % 1 and not probed.duration % 1:
+                self.whole += 1
+                times = f"{probed.offset:g} to {probed.offset + probed.duration:g} s"
+                self.whole_example = self.whole_example or f"{utterance.id} from {times}"
         if utterance.offset and not has_end:
             self.endless += 1
             self.endless_example = (
                 self.endless_example or f"{utterance.id} from {utterance.offset:g} to {seconds:.2f} s"
             )
-        if self.has_offsets or utterance.offset or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
+        is_part = self.has_offsets or utterance.offset or probed.path in self.parts
+        if is_part or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
             return utterance
         self.count += 1
         self.example = self.example or f"{utterance.id} has {utterance.duration:g} of {seconds:.2f} s"
@@ -538,10 +571,16 @@ class ShortenedRecordings:
                 f"ingest: {self.endless:,} utterances have a start and no end or duration: they last to the end of "
                 f"their recordings, such as {self.endless_example}"
             )
+        if self.are_whole:
+            output.counts["in_whole_seconds"] = self.whole
+            print_status(
+                f"ingest: {self.whole:,} of {self.timed:,} utterances begin and end at whole seconds, such as "
+                f"{self.whole_example}: rounded times cut words, or take those of another utterance"
+            )
         if self.count:
             output.counts["shorter_than_recording"] = self.count
             print_status(
-                f"ingest: {self.count:,} utterances end before their recordings do, and no line has an offset: "
+                f"ingest: {self.count:,} utterances end before their recordings do, and none has an offset: "
                 f"{self.example}; if the durations are rounded, leave the column out or give corpus.columns.duration "
                 "the name of another"
             )

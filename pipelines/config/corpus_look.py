@@ -19,7 +19,14 @@ from voxline.components.ingest.corpora import format_names
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
-from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
+from voxline.components.ingest.staging import (
+    FEWEST_WHOLE,
+    MOST_WHOLE,
+    OFTEN,
+    ProbedUtterance,
+    StagingTable,
+    resolve_entries,
+)
 from voxline.components.validate.checks.sense import VALUES
 from voxline.components.validate.settings import FrequentTranscript, SpeakingRate, UnlikeChannels
 from voxline.components.validate.tally import count_characters
@@ -293,7 +300,8 @@ def describe_doubts(look: CorpusLook) -> list[str]:
     limits = SpeakingRate()
     examples: dict[str, list[str]] = {}
     brackets: Counter[str] = Counter()
-    has_offsets = any(entry.offset for entry in look.entries)
+    later = [entry for entry in look.entries if entry.offset]
+    parts = {entry.path for entry in (look.entries if len(later) >= OFTEN * len(look.entries) and later else later)}
     for entry in look.entries:
         doubt = str(parse_json(entry.extra).get(TEXT_DOUBT, "")) if TEXT_DOUBT in entry.extra else ""
         if doubt and doubt not in VALUES:
@@ -301,7 +309,7 @@ def describe_doubts(look: CorpusLook) -> list[str]:
             doubt = "words in brackets or labels of speakers"
         elif doubt:
             doubt = f"transcripts that are a {doubt}"
-        elif entry.duration and not has_offsets and entry.seconds > entry.duration + DURATION_TOLERANCE_SECONDS:
+        elif entry.duration and entry.path not in parts and entry.seconds > entry.duration + DURATION_TOLERANCE_SECONDS:
             doubt = f"durations that end before their recordings ({entry.duration:g} of {entry.seconds:.2f} s)"
         elif (seconds := spoken_seconds(entry)) and entry.text:
             rate = count_characters(entry.text) / seconds
@@ -315,6 +323,16 @@ def describe_doubts(look: CorpusLook) -> list[str]:
         listed = ", ".join(f"{tag} {count:,}" for tag, count in brackets.most_common(10))
         more = f" ({listed})" if doubt.startswith("words in brackets") else ""
         lines.append(f"warning    {len(found):,} {doubt}{more}, such as {found[0]}")
+
+    # As ingest says.
+    timed = [entry for entry in later if entry.duration]
+    whole = [entry for entry in timed if not entry.offset % 1 and not entry.duration % 1]
+    if len(whole) >= max(FEWEST_WHOLE, MOST_WHOLE * len(timed)):
+        end = whole[0].offset + whole[0].duration
+        lines.append(
+            f"warning    {len(whole):,} of {len(timed):,} utterances begin and end at whole seconds, such as "
+            f"{whole[0].id} from {whole[0].offset:g} to {end:g} s: rounded times cut words"
+        )
 
     # As validate's unlike_channels: a call has one speaker a channel, and a microphone's two sides are alike.
     least = UnlikeChannels().min_correlation

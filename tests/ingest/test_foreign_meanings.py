@@ -289,3 +289,31 @@ def test_a_number_in_the_folders_of_several_speakers_is_a_session(
     out = ingest("text_files")
     assert [utterance.speaker for utterance in out.utterances.values()] == ["ann", "bob", "cyd", "cyd"]
     assert "folders with the name '1' are in several" in capsys.readouterr().out
+
+
+def test_times_in_whole_seconds_are_told(corpus: Path, record: Record, ingest: Ingest, capsys: Captured) -> None:
+    record("a.wav", seconds=20)
+    rows = [f"a.wav,words {start},0:{start:02},0:{start + 3:02}" for start in (0, 4, 8, 12)]
+    write(corpus, {"t.csv": "\n".join(["path,text,start,end", *rows]) + "\n"})
+    assert ingest("csv").work.counts["in_whole_seconds"] == 3
+    assert "3 of 3 utterances begin and end at whole seconds, such as a.wav@12.0 from 12 to 15 s" in (
+        capsys.readouterr().out
+    )
+    write(corpus, {"t.csv": "\n".join(["path,text,start,end", *[f"{row}.2" for row in rows]]) + "\n"})
+    assert "in_whole_seconds" not in ingest("csv").work.counts
+
+
+def test_a_line_with_an_offset_leaves_the_durations_of_others_to_be_checked(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    names = [f"{number:02}" for number in range(20)]
+    for name in names:
+        record(f"{name}.wav", seconds=1.6)
+    rows = [{"audio_filepath": f"{name}.wav", "text": "one", "duration": 1.0} for name in names]
+    rows.append({"audio_filepath": "00.wav", "text": "two", "offset": 1.1, "duration": 0.4})
+    write(corpus, {"t.jsonl": "\n".join(map(json.dumps, rows))})
+    out = ingest("manifest")
+    assert out.work.counts["shorter_than_recording"] == 19  # 00.wav has two parts
+    rows += [{"audio_filepath": f"{name}.wav", "text": "two", "offset": 1.1, "duration": 0.4} for name in names[1:4]]
+    write(corpus, {"t.jsonl": "\n".join(map(json.dumps, rows))})
+    assert "shorter_than_recording" not in ingest("manifest").work.counts

@@ -163,7 +163,7 @@ def test_a_duration_that_cuts_speech_is_said(
     out = ingest("csv")
     assert [utterance.duration for utterance in out.utterances.values()] == [1.0, 1.0, 1.0]
     assert out.work.counts["shorter_than_recording"] == 3
-    assert "3 utterances end before their recordings do, and no line has an offset: clips/0.wav has 1 of 1.60 s" in (
+    assert "3 utterances end before their recordings do, and none has an offset: clips/0.wav has 1 of 1.60 s" in (
         capsys.readouterr().out
     )
 
