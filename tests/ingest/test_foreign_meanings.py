@@ -15,6 +15,7 @@ import soundfile
 from tests.ingest.conftest import RATE
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
+from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
 from voxline.data.manifest import read_manifest
 from voxline.errors import WorkError
 
@@ -317,3 +318,60 @@ def test_a_line_with_an_offset_leaves_the_durations_of_others_to_be_checked(
     rows += [{"audio_filepath": f"{name}.wav", "text": "two", "offset": 1.1, "duration": 0.4} for name in names[1:4]]
     write(corpus, {"t.jsonl": "\n".join(map(json.dumps, rows))})
     assert "shorter_than_recording" not in ingest("manifest").work.counts
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_quotation_mark_of_any_column_swallows_no_row_in_silence(
+    place: int, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    notes = ['"best TV', "plain", "plain too", 'TV 32"', "end"]
+    lines = ["path,text,note" if not place else "note,path,text"]
+    for number, note in enumerate(notes):
+        record(f"{number}.wav")
+        lines.append(f"{number}.wav,words,{note}" if not place else f"{note},{number}.wav,words")
+    write(corpus, {"t.csv": "\n".join(lines) + "\n"})
+    out = ingest("csv")
+    assert out.ids == ["4.wav"]
+    (detail,) = out.details.values()
+    assert "a quotation mark before it is not closed" in detail
+
+
+def test_a_note_of_several_lines_stays(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write(corpus, {"t.csv": 'path,text,note\na.wav,words,"first, then\nsecond, third, fourth"\n'})
+    assert ingest("csv").ids == ["a.wav"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"),
+    [
+        (["Доброе утро.", "Как дела?"], ["Good morning.", "How are you?"]),
+        (["Good morning.", "How are you?"], ["早上好。", "你好吗？"]),
+        (["早上好。", "你好吗？"], ["Good morning.", "How are you?"]),
+        (["शुभ प्रभात", "ठीक है OK", "OK"], ["Good morning", "all right", "OK"]),
+    ],
+)
+def test_a_translation_behind_a_text_is_not_taken_for_it(printed: list[str], read: list[str]) -> None:
+    rows = [[f"a{number}", *pair] for number, pair in enumerate(zip(printed, read, strict=True))]
+    with pytest.raises(WorkError, match="the third field should be a reading of the second"):
+        tell_fields(rows, "t")
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"),
+    [
+        ("你好吗", "nǐ hǎo ma"),
+        ("我们去上学", "women qu shangxue"),
+        ("電車が来た", "densha ga kita"),
+        ("日本に行きます", "にほんにいきます"),
+        ("學校", "학교"),
+        ("12", "двенадцать"),
+    ],
+)
+def test_a_reading_in_other_letters_is_the_text(printed: str, read: str) -> None:
+    assert tell_fields([["a", printed, read], ["b", printed + "。", read + "."]], "t") == LJSPEECH
+
+
+def test_a_rating_is_no_speaker() -> None:
+    rows = [[f"a{number}", f"text {number} of many", "good"] for number in range(4)]
+    assert tell_fields(rows, "t") == Fields(3, text=1, extra={"rating": 2})

@@ -241,6 +241,32 @@ def _row_entries(
         yield last
 
 
+def _swallowed_row(values: dict[str, str], place: int, corpus: Corpus, path: PurePosixPath) -> str:
+    """A row within a field, which a quotation mark opened, and an inch mark of a later row closed; empty without one.
+
+    Args:
+      place: of the column of recordings.
+    """
+    lines = (line for value in values.values() if "\n" in value for line in value.split("\n")[1:])
+    for line in lines:
+        for separator in SEPARATORS:
+            fields = line.split(separator)
+            name = fields[place].strip() if place < len(fields) and len(fields) > 1 else ""
+            if name and _is_recording(name, corpus, path):
+                return line
+    return ""
+
+
+def _is_recording(name: str, corpus: Corpus, path: PurePosixPath) -> bool:
+    if name.lower().endswith(AUDIO_EXTENSIONS):
+        return True
+    try:
+        corpus.locate(name, path.parent.as_posix())
+    except UnusableEntryError:
+        return False
+    return True
+
+
 def _goes_on(
     row: list[str],
     header: list[str],
@@ -252,16 +278,10 @@ def _goes_on(
     """True if a row seems to be the rest of the text in the row before: it names no recording."""
     place = header.index(columns["audio_filepath"])
     name = row[place].strip() if place < len(row) else ""
-    if name.lower().endswith(AUDIO_EXTENSIONS):
-        return False
     # A row of all fields may name a recording that is absent, or none.
     if len(row) >= len(header) and not (name and (have_endings or re.search(r"\s", name))):
         return False
-    try:
-        corpus.locate(name, path.parent.as_posix())
-    except UnusableEntryError:
-        return True
-    return False
+    return not _is_recording(name, corpus, path)
 
 
 def _entry(
@@ -287,6 +307,10 @@ def _entry(
 
     if "\n" in text:
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
+        return Reject(audio, Reason.BAD_ENTRY, detail)
+
+    if swallowed := _swallowed_row(values, header.index(columns["audio_filepath"]), corpus, path):
+        detail = f"{source}: a field holds the row {swallowed[:80]!r}; a quotation mark before it is not closed"
         return Reject(audio, Reason.BAD_ENTRY, detail)
 
     try:

@@ -20,6 +20,7 @@ import dataclasses
 import difflib
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -62,10 +63,16 @@ LABELS = {
         "高兴 快乐 悲伤 难过 伤心 愤怒 生气 惊讶 害怕 恐惧 厌恶"
     ),
     "sex": "m f male female man woman 男 女",
+    "rating": (
+        "good bad ok okay fair poor excellent great perfect best clean noisy clear unclear quiet loud valid invalid "
+        "accepted rejected pass fail passed failed yes no true false high medium low 好 坏 良 差"
+    ),
 }
 """Values of a field that is no text and no speaker, in small letters, without a country; by the key that keeps it."""
 
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
+_SYLLABLES = re.compile(r"(?:(?:[zcs]h|[kgsztdnhbpmyrwjfvclqx]{1,2}y?)?[aeiouv]{1,3}(?:n(?![aeiou])|ng|r)?)+|[nmr]")
+"""Of pinyin and romaji, where vowels follow nearly every consonant."""
 _IPA = re.compile("[ˈˌːɐɑɒɔəɚɛɜɡɣɪɫɹɾʁʃʊʌʒʔθðŋæ]")
 
 
@@ -184,8 +191,12 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
         print_status(f"{table}: the fields are a path, a speaker and a text, as Piper writes them")
         return Fields(count=3, text=2, speaker=1)
 
-    # A reading in other letters, such as pinyin or kana, cannot be compared.
-    alike = [_are_alike(*pair) for pair in zip(seconds, thirds, strict=True) if _scripts(pair[0]) == _scripts(pair[1])]
+    # A reading in other letters, such as pinyin or kana, cannot be compared; other letters are a translation.
+    alike = [
+        _are_alike(*pair) if _scripts(pair[0]) == _scripts(pair[1]) else _spells(*pair)
+        for pair in zip(seconds, thirds, strict=True)
+        if all(pair)
+    ]
     if not any(thirds) or (alike and sum(alike) >= ALIKE * len(alike)):
         return LJSPEECH
     if _most(rows, 2, _NUMBER.fullmatch):
@@ -212,7 +223,9 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
         return Fields(count=3, text=1, speaker=2)
     if not alike:
         return LJSPEECH
-    example = next(row for row in rows if _scripts(row[1]) == _scripts(row[2]) and not _are_alike(row[1], row[2]))
+    example = next(
+        row for row, is_alike in zip((row for row in rows if all(row[1:])), alike, strict=True) if not is_alike
+    )
     raise WorkError(
         f"{table}: the third field should be a reading of the second, and it is {example[2][:80]!r} for "
         f"{example[1][:80]!r}; give the table a header that names its columns, and corpus.format csv"
@@ -246,6 +259,24 @@ def _are_alike(text: str, reading: str) -> bool:
     if re.search(r"(?<!\w)\d", text) and not re.search(r"[\d_]", reading) and len(spoken) >= len(printed):
         return True
     return difflib.SequenceMatcher(None, printed, spoken, autojunk=False).ratio() >= ALIKE
+
+
+def _spells(text: str, reading: str) -> bool:
+    """True if a reading may spell out a text of ideographs or digits: in kana, hangul or bopomofo, pinyin or romaji.
+
+    >>> _spells("你好吗", "ni3 hao3 ma5"), _spells("電車が来た", "densha ga kita"), _spells("你好", "Good day.")
+    (True, True, False)
+    """
+    if not re.search("[\u3400-\u9fff]", text):
+        # Numbers are read out in any letters.
+        return bool(re.search(r"\d", text)) and not re.search(r"\d", reading)
+    letters = re.sub(r"[\W\d_]+", "", reading)
+    if re.fullmatch("[\u3040-\u30ff\u3100-\u312f\uac00-\ud7af]+", letters):
+        return True
+    plain = "".join(
+        letter for letter in unicodedata.normalize("NFD", reading.lower()) if not unicodedata.combining(letter)
+    )
+    return all(map(_SYLLABLES.fullmatch, re.findall(r"[^\W\d_]+", plain)))
 
 
 def _scripts(text: str) -> tuple[bool, bool]:
