@@ -14,13 +14,14 @@ import re
 import time
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, IndexedFile, contains_path, scan_files
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason, Reject
 from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, open_regular
 
@@ -85,8 +86,14 @@ def cut_text(entry: "CorpusEntry | Reject", rest: str) -> "Reject":
 
 OLD_ENCODINGS = ("windows-1252", "windows-1250", "windows-1251", "gb18030", "shift_jis", "euc_kr")
 """Of tables that spreadsheets and older corpora have, as Python and iconv name them."""
+COMPARED_FORMATS = 20
+"""Recordings in two formats whose lengths are compared."""
+UNLIKE_SECONDS = 0.5
+"""By which these may differ: an encoder adds some samples."""
 _READ_BEFORE = 40
 _READ_AFTER = 60
+_ISO_2022 = re.compile(r"\x1b\$[@AB()]")
+"""The escape to two bytes a character, in Japanese, Chinese and Korean; all bytes are those of ASCII."""
 _NUMBER = re.compile(r"[-+]?\d+([.,:]\d+)*%?")
 _BRACKETS = re.compile(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
@@ -324,6 +331,11 @@ class Corpus:
         header = self._header(path, relative_to)
         return header.samplerate if header else 0
 
+    def seconds(self, path: str) -> float:
+        """The length of a recording by its header; 0.0 as of `count_channels`."""
+        header = self._header(path, "")
+        return header.frames / header.samplerate if header else 0.0
+
     def _header(self, path: str, relative_to: str) -> Any:
         import soundfile
 
@@ -423,6 +435,10 @@ class Corpus:
             encoding = _encoding(file)
             with raw, io.TextIOWrapper(raw, encoding=encoding, newline=newline) as text:
                 for _, line in iter_bounded_lines(text, self.root / path):
+                    if _ISO_2022.search(line):
+                        raise OSError(
+                            "it has the escapes of ISO-2022; convert it, as in: iconv -f iso-2022-jp -t utf-8 OLD > NEW"
+                        )
                     yield line
         except SizeLimitError as error:
             raise WorkError(str(error)) from None
@@ -582,12 +598,34 @@ def escape_surrogates(text: str) -> str:
 def recordings_by_name(corpus: Corpus) -> dict[str, PurePosixPath]:
     """Recordings by their paths without extension (see `normalized_name`); of two formats, the preferred one."""
     recordings: dict[str, PurePosixPath] = {}
+    again: list[tuple[PurePosixPath, PurePosixPath]] = []  # the one that is read, and the other
     for path in corpus.find_audio():
         name = normalized_name(path.with_suffix(""))
         other = recordings.get(name)
         if other is None or _preference(path) < _preference(other):
             recordings[name] = path
+        if other is not None:
+            again.append((recordings[name], path if recordings[name] == other else other))
+    if again:
+        _tell_formats(corpus, again)
     return recordings
+
+
+def _tell_formats(corpus: Corpus, again: Sequence[tuple[PurePosixPath, PurePosixPath]]) -> None:
+    """Says that recordings are there in two formats, and whether some of them are not the same recording."""
+    unlike = ""
+    for pair in again[:COMPARED_FORMATS]:
+        seconds = [corpus.seconds(str(path)) for path in pair]
+        if all(seconds) and abs(seconds[0] - seconds[1]) > UNLIKE_SECONDS:
+            unlike = (
+                f"; {pair[0]} has {seconds[0]:.2f} s and {pair[1]} {seconds[1]:.2f} s, so that they are not the same"
+            )
+            break
+    first, other = again[0]
+    print_status(
+        f"{corpus.root}: {len(again):,} recordings are there in two formats, such as {first} and {other}; the first is "
+        f"read{unlike}"
+    )
 
 
 def normalized_name(path: PurePosixPath) -> str:

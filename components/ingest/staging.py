@@ -62,6 +62,7 @@ NOBODY = frozenset(
     for name in (word, word.upper(), *([word.capitalize()] if len(word) > 3 else []), "NaN")
 )
 """Speakers who are none, as empty cells are written. Nan and Na are people."""
+_SOURCE = re.compile(r"(.*?)(?:, (?:row|element) |:)\d+", re.DOTALL)
 _ROUNDED = re.compile(r"\d(?:[.,]\d+)?[eE]\+\d{2}")
 """The speaker's number as spreadsheets round it: several speakers may have it."""
 _PROBE_BATCH = 4_096
@@ -205,21 +206,48 @@ class StagingTable:
         self._database.executemany("DELETE FROM utterances WHERE rowid = ?", ((row,) for row, *_ in removed))
         return [(raw_id, source, first) for _, raw_id, source, first in removed]
 
-    def count_channels_from_0(self) -> None:
-        """Counts channels from 0 where a table counts them from 1, and says so: none is 0, and one is 2 or more."""
+    def count_channels_from_0(self, count_channels: Callable[[str], int]) -> None:
+        """Counts channels from 0 where a table counts them from 1, and says so: none is 0, and one is 2 or more.
+
+        Args:
+          count_channels: of the recording at a path. It decides where one table counts from 0 and another seems not to.
+        """
+        self._database.create_function("table_of", 1, _table_of, deterministic=True)
         rows = self._database.execute(
-            "SELECT DISTINCT json_extract(extra, '$.channel') FROM utterances"
-            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer'"
+            "SELECT table_of(source), json_extract(extra, '$.channel'), min(path) FROM utterances"
+            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer' GROUP BY 1, 2 ORDER BY 1, 2"
         )
-        channels = sorted(channel for (channel,) in rows)
+        by_table: dict[str, dict[int, str]] = {}
+        for table, channel, path in rows:
+            by_table.setdefault(table, {})[channel] = path
+        channels = sorted({channel for paths in by_table.values() for channel in paths})
         if channels == [1]:
             print_status("ingest: all channels are 1, the second one; if 1 is meant to be the first, write 0 or left")
-        if len(channels) < 1 or channels[0] == 0 or not 1 < channels[-1] <= MOST_CHANNELS:
+        if not channels:
             return
-        print_status(f"ingest: channels are counted from 1, as none is 0: they are {', '.join(map(str, channels))}")
-        self._database.execute(
+
+        if channels[0] > 0:
+            if not 1 < channels[-1] <= MOST_CHANNELS:
+                return
+            print_status(f"ingest: channels are counted from 1, as none is 0: they are {', '.join(map(str, channels))}")
+            from_1 = [*by_table]
+        else:
+            # Counted from 0, the last channel of two is 1.
+            last = {table: max(paths) for table, paths in by_table.items() if 0 not in paths}
+            from_1 = [
+                table
+                for table, channel in last.items()
+                if 1 < channel <= MOST_CHANNELS and count_channels(by_table[table][channel]) == channel
+            ]
+            for table in from_1:
+                print_status(
+                    f"ingest: {table}: channels are counted from 1, as recordings have {last[table]}, and other tables "
+                    "count them from 0"
+                )
+        self._database.executemany(
             "UPDATE utterances SET extra = json_set(extra, '$.channel', json_extract(extra, '$.channel') - 1)"
-            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer'"
+            " WHERE json_type(nullif(extra, ''), '$.channel') = 'integer' AND table_of(source) = ?",
+            ((table,) for table in from_1),
         )
 
     def tell_missing_channels(self) -> None:
@@ -380,7 +408,7 @@ def resolve_entries(
             "they count as one speaker, and may be of several"
         )
     if corpus.settings.format not in COUNTS_FROM_0:
-        table.count_channels_from_0()
+        table.count_channels_from_0(corpus.count_channels)
         table.tell_missing_channels()
     table.tell_derived_ids_apart(lambda path, offset: _normalize(_derive_id(corpus.default_id(path), offset)))
     for raw_id, source, first in table.remove_duplicates():
@@ -479,6 +507,16 @@ def _derive_id(path: str, offset: float) -> str:
     ('talks/a.wav', 'talks/a.wav@61.5')
     """
     return f"{path}@{offset!r}" if offset else path
+
+
+def _table_of(source: str) -> str:
+    """The table that an entry's source names; empty if it names none.
+
+    >>> _table_of("train.csv, row 12"), _table_of("a/b.jsonl:7"), _table_of("a.wav")
+    ('train.csv', 'a/b.jsonl', '')
+    """
+    match = _SOURCE.fullmatch(source)
+    return match[1] if match else ""
 
 
 _normalize = functools.partial(unicodedata.normalize, "NFC")

@@ -21,7 +21,7 @@ USUAL_COLUMNS = {
         *("audio_filepath", "audio", "audio_path", "wav_filename", "path", "file_name", "filename", "file", "wav"),
         "audio_file",
     ),
-    "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
+    "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text", "txt"),
     "speaker": (
         *("speaker", "speaker_id", "spk_id", "spk", "client_id", "speakerid", "speaker_name", "reader_id"),
         "user_id",

@@ -375,3 +375,57 @@ def test_a_reading_in_other_letters_is_the_text(printed: str, read: str) -> None
 def test_a_rating_is_no_speaker() -> None:
     rows = [[f"a{number}", f"text {number} of many", "good"] for number in range(4)]
     assert tell_fields(rows, "t") == Fields(3, text=1, extra={"rating": 2})
+
+
+def test_each_table_counts_channels_in_its_own_way(corpus: Path, ingest: Ingest, capsys: Captured) -> None:
+    write_channels(corpus / "call.wav")
+    write_channels(corpus / "array.wav", channels=3)
+    rows = {"train": ("call", 1, 2), "test": ("call", 0, 1), "dev": ("array", 1, 2)}
+    for table, (name, *channels) in rows.items():
+        lines = [f"{table}{channel},{name}.wav,words,{channel}" for channel in channels]
+        write(corpus, {f"{table}.csv": "\n".join(["id,path,text,channel", *lines]) + "\n"})
+    channels = {id: utterance.extra["channel"] for id, utterance in ingest("csv").utterances.items()}
+    assert channels == {"train1": 0, "train2": 1, "test0": 0, "test1": 1, "dev1": 1, "dev2": 2}
+    assert "ingest: train.csv: channels are counted from 1, as recordings have 2" in capsys.readouterr().out
+
+
+def test_a_clip_of_two_languages_with_one_name_is_a_reject(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for language in ("cv-corpus-21.0/de", "cv-corpus-21.0/en", "cv-corpus-20.0/en"):
+        record(f"{language}/clips/clip.wav")
+        write(corpus, {f"{language}/validated.tsv": "client_id\tpath\tsentence\nann\tclip.wav\twords\n"})
+    out = ingest("common_voice", split={"by": "speaker", "dev": 0, "test": 0})
+    assert out.ids == ["clip"]
+    assert out.rejects == {"clip": "duplicate_id"}
+
+
+@pytest.mark.parametrize(("seconds", "are_unlike"), [(2.0, False), (3.0, True)])
+def test_recordings_in_two_formats_are_told(
+    seconds: float, are_unlike: bool, corpus: Path, record: Record, ingest: Ingest, capsys: Captured
+) -> None:
+    record("1.wav", seconds=2.0)
+    record("1.mp3", seconds=seconds)
+    write(corpus, {"1.txt": "one"})
+    assert ingest("text_files").utterances["1"].audio_filepath.endswith("1.wav")
+    told = capsys.readouterr().out
+    assert "1 recordings are there in two formats, such as 1.wav and 1.mp3; the first is read" in told
+    assert ("1.wav has 2.00 s and 1.mp3 3." in told) == are_unlike
+
+
+def test_a_manifest_has_speakers_and_times_as_tables_have_them(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav", seconds=4.0)
+    row = {"wav": "a.wav", "txt": "words", "speaker": 1.0, "offset": "0:01.5", "duration": "2.0"}
+    write(corpus, {"data.jsonl": json.dumps(row)})
+    (utterance,) = ingest("manifest").utterances.values()
+    assert (utterance.text, utterance.speaker) == ("words", "1")
+    assert (utterance.offset, utterance.duration) == (1.5, 2.0)
+    row = {"audio_filepath": "a.wav", "text": "words", "speaker": 1.0, "duration": "0:01"}
+    write(corpus, {"data.jsonl": json.dumps(row)})
+    (utterance,) = ingest("manifest").utterances.values()
+    assert (utterance.speaker, utterance.duration) == ("1", 1.0)
+
+
+def test_an_encoding_of_escapes_is_named(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    (corpus / "t.csv").write_bytes("path,text\na.wav,おはよう\n".encode("iso-2022-jp"))
+    with pytest.raises(WorkError, match="iconv -f iso-2022-jp -t utf-8"):
+        ingest("csv")

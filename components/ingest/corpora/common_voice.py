@@ -54,12 +54,14 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     )
 
     for release in releases:
+        # Two languages may have a clip of the same name: the second is not an older one of the first.
+        language = _language(release)
         if keep_splits:
             for split in OFFICIAL_SPLITS:
-                names = ((_name(row), split) for row, _, _ in _rows(corpus, release / f"{split}.tsv"))
+                names = ((language + _name(row), split) for row, _, _ in _rows(corpus, release / f"{split}.tsv"))
                 clips.executemany("INSERT OR IGNORE INTO splits VALUES (?, ?)", names)
 
-        invalidated = ((_name(row), str(release)) for row, _, _ in _rows(corpus, release / INVALIDATED))
+        invalidated = ((language + _name(row), str(release)) for row, _, _ in _rows(corpus, release / INVALIDATED))
         clips.executemany("INSERT OR IGNORE INTO clips VALUES (?, ?, 0)", invalidated)
 
         for row, source, fault in _rows(corpus, release / VALIDATED):
@@ -67,12 +69,14 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             if fault:
                 yield Reject(name or source, Reason.BAD_ENTRY, f"{source}: {fault}")
                 continue
-            row_of_clip = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
+            row_of_clip = clips.execute(
+                "SELECT release, valid FROM clips WHERE name = ?", (language + name,)
+            ).fetchone()
             if not name:
                 yield Reject(source, Reason.BAD_ENTRY, f"{source}: no path")
             elif row_of_clip is None:
-                clips.execute("INSERT INTO clips VALUES (?, ?, 1)", (name, str(release)))
-                listed = clips.execute("SELECT split FROM splits WHERE name = ?", (name,)).fetchone()
+                clips.execute("INSERT INTO clips VALUES (?, ?, 1)", (language + name, str(release)))
+                listed = clips.execute("SELECT split FROM splits WHERE name = ?", (language + name,)).fetchone()
                 split = (listed[0] if listed else "unlisted") if keep_splits else ""
                 yield _entry(corpus, row, name, release, releases, split, source)
             elif row_of_clip[1] and row_of_clip[0] == str(release):
@@ -80,6 +84,11 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             elif not row_of_clip[1]:
                 detail = f"{source}: {PurePosixPath(row_of_clip[0]) / INVALIDATED} lists it; the newest release decides"
                 yield Reject(name, Reason.INVALIDATED, detail)
+
+
+def _language(folder: PurePosixPath) -> str:
+    """The folder of a language within a release, `en/`; empty if the release has none."""
+    return f"{folder.name}/" if any(map(_RELEASE.match, folder.parts[:-1])) else ""
 
 
 def _age(folder: PurePosixPath) -> tuple[list[int], str, str]:

@@ -9,6 +9,7 @@ understood where the usual ones are absent (`USUAL_COLUMNS`).
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from voxline.components.ingest.table_columns import (
     map_columns,
     may_be_read,
     name_columns,
+    parse_seconds,
     read_times,
     single,
 )
@@ -201,6 +203,11 @@ class LineReader:
                 named = values.get("id") or source
                 return Reject(str(named), Reason.BAD_ENTRY, f"{source}: {error}")
 
+        # As pandas writes whole numbers beside empty cells, and as clocks: tables have both.
+        if isinstance(values.get("speaker"), float) or {str} & {
+            type(values.get(key)) for key in ("offset", "duration")
+        }:
+            values = {**values, **_as_tables_have_them(values)}
         get = values.get
         id = get("id")
         audio = get("audio_filepath")
@@ -328,6 +335,20 @@ class LineReader:
     def _missing(self, key: str) -> str:
         name = getattr(self._columns, key) or key
         return f"no `{name}`; corpus.columns.{key} names the key that holds it, if it is another one"
+
+
+def _as_tables_have_them(values: dict[str, Any]) -> dict[str, Any]:
+    """A speaker that is a whole number with a point, and times that are texts, as a manifest has them.
+
+    >>> _as_tables_have_them({"speaker": 1.0, "duration": "0:01", "offset": "soon"})
+    {'speaker': '1', 'duration': 1.0}
+    """
+    speaker = values.get("speaker")
+    times = {key: parse_seconds(values[key]) for key in ("offset", "duration") if isinstance(values.get(key), str)}
+    plain: dict[str, Any] = {}
+    if isinstance(speaker, float):
+        plain["speaker"] = None if math.isnan(speaker) else str(int(speaker)) if speaker.is_integer() else speaker
+    return plain | {key: seconds for key, seconds in times.items() if seconds is not None}
 
 
 def _parse(line: str) -> Any:
