@@ -39,7 +39,7 @@ ALL_CHANNELS = ("", "both", "stereo", "mono", "mixed", "mix", "all", "nan", "non
 OFTEN = 0.1
 """Share of utterances that begin later in their recordings, from which on a corpus has parts of recordings."""
 FEWEST_WHOLE = 3
-"""Utterances at whole seconds that are told."""
+"""Utterances at whole seconds from which on ingest prints a line of them."""
 MOST_WHOLE = 0.9
 """Share of the utterances with times that are at whole seconds, from which on these are rounded."""
 NOBODY = frozenset(

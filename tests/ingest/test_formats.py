@@ -178,7 +178,7 @@ BAD_LINES = [
     ('{"text": "x", "audio_filepath": "a\\u0000.wav"}', "bad_entry"),
     ('{"text": "x", "audio_filepath": "a.wav", "id": [1]}', "bad_entry"),
     ('{"text": "x", "audio_filepath": "a.wav", "offset": -1}', "bad_entry"),
-    ('{"text": "x", "audio_filepath": "a.wav", "offset": "1"}', "bad_entry"),
+    ('{"text": "x", "audio_filepath": "a.wav", "offset": "soon"}', "bad_entry"),
     ('{"text": "x", "audio_filepath": "a.wav", "duration": NaN}', "bad_entry"),
     ('{"text": "x", "audio_filepath": "a.wav", "duration": true}', "bad_entry"),
     ('{"text": "x", "audio_filepath": "a.wav", "gain": 1e999}', "bad_entry"),

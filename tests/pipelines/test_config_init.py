@@ -467,6 +467,4 @@ def test_two_channels_that_differ_are_told_before_a_run(header: str, tmp_path: P
     rows = [f"{number}.wav,good day {number}" + f",{number % 2}" * header.count("channel") for number in range(24)]
     (tmp_path / "all.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     warnings = "\n".join(propose_config(tmp_path).findings)
-    assert ("20 of 20 utterances that were compared have channels that differ" in warnings) == (
-        header == "path,text"
-    )
+    assert ("20 of 20 utterances that were compared have channels that differ" in warnings) == (header == "path,text")

@@ -169,8 +169,8 @@ def table_entries(
     for line in filter(None, remarks):
         print_status(f"{path}: {line}")
 
-    names = sample[columns["audio_filepath"]]
-    have_endings = sum(name.lower().endswith(AUDIO_EXTENSIONS) for name in names) >= MOST * max(1, len(names))
+    paths = sample[columns["audio_filepath"]]
+    have_endings = sum(name.lower().endswith(AUDIO_EXTENSIONS) for name in paths) >= MOST * max(1, len(paths))
     read = _row_entries(rows, header, columns, corpus, path, split, have_endings)
     return map(whole_recording, read) if is_whole and "offset" not in columns else read
 
