@@ -84,6 +84,17 @@ def cut_text(entry: "CorpusEntry | Reject", rest: str) -> "Reject":
     return Reject(entry.id or entry.audio, Reason.BAD_ENTRY, detail)
 
 
+def is_like_a_name(line: str) -> bool:
+    """True for the name of a recording rather than words: one word of letters, and of digits or marks of a path.
+
+    >>> is_like_a_name("LJ001-0002"), is_like_a_name("clips/a"), is_like_a_name("parts."), is_like_a_name("at 8")
+    (True, True, False, False)
+    """
+    return _NAME.fullmatch(line.strip()) is not None
+
+
+_NAME = re.compile(r"(?=.*[^\W\d_])(?=.*[\d_/\\])\S+")
+
 OLD_ENCODINGS = ("windows-1252", "windows-1250", "windows-1251", "gb18030", "shift_jis", "euc_kr")
 """Of tables that spreadsheets and older corpora have, as Python and iconv name them."""
 COMPARED_FORMATS = 20

@@ -86,6 +86,18 @@ def test_a_text_that_a_line_feed_cuts_is_a_reject_also_at_the_end_of_a_row(
         assert [id.removesuffix(".wav") for id in cut] == ["a-1"]
 
 
+def test_a_sentence_of_common_voice_that_a_line_feed_cuts_is_a_reject(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    for name in ("c0", "c1"):
+        record(f"clips/{name}.wav")
+    lines = ["client_id\tpath\tsentence", "ann\tc0.wav\tThis line is broken", "in two parts.", "ann\tc1.wav\tGo on."]
+    write(corpus, {"validated.tsv": "\n".join(lines) + "\n"})
+    out = ingest("common_voice", split={"by": "speaker", "dev": 0, "test": 0})
+    assert out.ids == ["c1"]
+    assert "its text seems to go on in the next line, 'in two parts.'" in out.details["c0"]
+
+
 def test_rows_that_are_short_or_without_a_recording_leave_the_one_before(
     corpus: Path, record: Record, ingest: Ingest
 ) -> None:
@@ -93,9 +105,11 @@ def test_rows_that_are_short_or_without_a_recording_leave_the_one_before(
         record(f"{name}.wav")
     write(corpus, {"t.csv": "id,path,text\na0,a0.wav,one\na1,a1.wav\na2,gone.wav,three\n"})
     assert texts_by_id(ingest("csv")) == {"a0": "one"}
+    write(corpus, {"t.csv": "path,text\na0.wav,one\ngone7,two\na1.wav,three\n"})
+    assert sorted(texts_by_id(ingest("csv")).values()) == ["one", "three"]
     write(corpus, {"t.csv": "path,text\na0,one\ngone,two\na2,a, b\na1,three\n"})
     assert sorted(texts_by_id(ingest("csv")).values()) == ["one", "three"]
-    write(corpus, {"metadata.csv": "a0|one\ngone|two\na1\na2|three\n"})
+    write(corpus, {"metadata.csv": "a0|one\ngone|two\na1\na2|three\na9\n"})
     assert texts_by_id(ingest("ljspeech")) == {"a0": "one", "a2": "three"}
     write(corpus, {"wav.scp": "a0 a0.wav\na1 a1.wav\na2 a2.wav\n", "text": "a0 one\na1 two\na15 left out\na2 three\n"})
     assert len(ingest("kaldi").utterances) == 3

@@ -151,9 +151,9 @@ def test_lists_in_lists_are_no_manifest(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_which_a_format_reads_next_to_nothing_is_not_of_it(tmp_path: Path) -> None:
-    lines = [*(f"x{number}" for number in range(40)), "a|Good|good"]
+    lines = ["a|Good|good", *(f"x{number}" for number in range(40))]
     corpus = write(tmp_path / "c", {"metadata.csv": "\n".join(lines), "wavs/a.wav": ""})
-    with pytest.raises(SettingsError, match=re.escape("metadata.csv:1: 1 fields in 'x0'")):
+    with pytest.raises(SettingsError, match=re.escape("metadata.csv:2: 1 fields in 'x0'")):
         look_at_corpus(corpus)
 
 

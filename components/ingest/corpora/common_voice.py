@@ -64,8 +64,16 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         invalidated = ((language + _name(row), str(release)) for row, _, _ in _rows(corpus, release / INVALIDATED))
         clips.executemany("INSERT OR IGNORE INTO clips VALUES (?, ?, 0)", invalidated)
 
-        for row, source, fault in _rows(corpus, release / VALIDATED):
+        lines = iter(_rows(corpus, release / VALIDATED))
+        following = next(lines, None)
+        while following:
+            row, source, fault = following
+            following = next(lines, None)
             name = _name(row)
+            # Where the sentence ends the line, a line feed within it leaves all fields.
+            rest = next(iter(following[0].values()), "") if following and following[2] else ""
+            if not fault and rest and len(following[0]) == 1 and [*row][-1] == "sentence":
+                fault = f"its text seems to go on in the next line, {rest[:60]!r}; write it in one line"
             if fault:
                 yield Reject(name or source, Reason.BAD_ENTRY, f"{source}: {fault}")
                 continue

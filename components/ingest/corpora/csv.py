@@ -20,6 +20,7 @@ from voxline.components.ingest.corpus import (
     CorpusEntry,
     UnusableEntryError,
     cut_text,
+    is_like_a_name,
     whole_recording,
 )
 from voxline.components.ingest.table_columns import (
@@ -281,7 +282,7 @@ def _goes_on(
     # A row of all fields may name a recording that is absent, or none.
     if len(row) >= len(header) and not (name and (have_endings or re.search(r"\s", name))):
         return False
-    return not _is_recording(name, corpus, path)
+    return not is_like_a_name(name) and not _is_recording(name, corpus, path)
 
 
 def _entry(

@@ -29,6 +29,7 @@ from voxline.components.ingest.corpus import (
     Corpus,
     CorpusEntry,
     cut_text,
+    is_like_a_name,
     normalized_name,
     recordings_by_name,
 )
@@ -140,10 +141,10 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 def _goes_on(line: str, fields: Fields, table: PurePosixPath, recordings: dict[str, PurePosixPath]) -> bool:
     """True if a line seems to be the rest of the one before: it has too few fields, and names no recording."""
     values = _split(line)
+    if len(values) >= fields.count or is_like_a_name(line):
+        return False
     names = {values[0] or "/", re.split(r"[\t,;]", values[0])[0] or "/"}  # perhaps with another separator
-    return len(values) < fields.count and not any(
-        normalized_name(_stem(table, name, recordings)) in recordings for name in names
-    )
+    return not any(normalized_name(_stem(table, name, recordings)) in recordings for name in names)
 
 
 def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
