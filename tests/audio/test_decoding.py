@@ -1,9 +1,11 @@
 """Decoding intact recordings: exact samples, whole or in part; mixing to mono and conversion to 16 bits."""
 
 import contextlib
+import subprocess
 import tracemalloc
 from pathlib import Path
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 import soundfile
@@ -215,26 +217,18 @@ def test_an_mp3_that_was_appended_to_another_is_not_left_out(seconds: float, tmp
     assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(2 * seconds * RATE, abs=0.2 * RATE)
 
 
-@pytest.mark.parametrize(
-    ("form", "subtype", "detail"),
-    [
-        ("flac", "PCM_16", "another FLAC begins at byte"),
-        ("ogg", "VORBIS", "another Ogg stream begins at byte"),
-        ("ogg", "OPUS", "another Ogg stream begins at byte"),
-    ],
-)
-def test_recordings_that_were_joined_are_not_heard_in_part(
-    form: str, subtype: str, detail: str, tmp_path: Path
-) -> None:
-    soundfile.write(tmp_path / f"one.{form}", tone(1), RATE, subtype=subtype)
-    soundfile.write(tmp_path / f"next.{form}", tone(2, 300), RATE, subtype=subtype)
+@pytest.mark.parametrize("form", ["flac", "ogg", "opus", "m4a", "wma"])
+def test_recordings_that_were_joined_are_not_heard_in_part(form: str, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "tone.wav", tone(1), RATE)
+    ffmpeg = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", tmp_path / "tone.wav"]
+    subprocess.run([*ffmpeg, tmp_path / f"one.{form}"], check=True)
+    assert len(load_audio(tmp_path / f"one.{form}", RATE)) == pytest.approx(RATE, abs=2_100)
     path = tmp_path / f"two.{form}"
-    path.write_bytes((tmp_path / f"one.{form}").read_bytes() + (tmp_path / f"next.{form}").read_bytes())
-    with pytest.raises(BadAudioError, match=detail):
+    path.write_bytes(2 * (tmp_path / f"one.{form}").read_bytes())
+    with pytest.raises(BadAudioError, match=r"another recording begins at byte [\d,]+, where the first has ended"):
         decode_audio(path)
-    with pytest.raises(BadAudioError, match=detail):
+    with pytest.raises(BadAudioError, match="another recording begins"):
         load_audio(path, RATE)
-    assert len(load_audio(tmp_path / f"one.{form}", RATE)) == pytest.approx(RATE, abs=200)
 
 
 def test_a_picture_between_two_mp3s_does_not_end_the_recording(tmp_path: Path) -> None:

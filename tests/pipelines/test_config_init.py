@@ -458,10 +458,30 @@ def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) 
     assert "warning    20 utterances have one transcript, 'one two'" in warnings
 
 
-@pytest.mark.parametrize("header", ["path,text", "path,text,channel"])
-def test_two_channels_that_differ_are_told_before_a_run(header: str, tmp_path: Path) -> None:
+def test_rounded_times_and_durations_are_told_before_a_run(tmp_path: Path) -> None:
+    """Field case F4, also where a few lines have offsets."""
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, 4 * 8_000)
+    soundfile.write(tmp_path / "long.wav", np.tile(noise, 8), 8_000)
+    rows = [f"long.wav,good day {start},0:{start:02},0:{start + 3:02}" for start in range(0, 24, 4)]
+    (tmp_path / "all.csv").write_text("\n".join(["path,text,start,end", *rows]), encoding="utf-8")
+    warnings = "\n".join(propose_config(tmp_path).findings)
+    assert (
+        "warning    5 of 5 utterances begin and end at whole seconds, such as long.wav@12.0 from 12 to 15 s" in warnings
+    )
+
+    rows = [f"{number}.wav,good day {number},,2.5" for number in range(24)]
+    for number in range(24):
+        soundfile.write(tmp_path / f"{number}.wav", np.roll(noise, number), 8_000)
+    rows.append("0.wav,go on,2.6,1.1")
+    (tmp_path / "all.csv").write_text("\n".join(["path,text,start,duration", *rows]), encoding="utf-8")
+    warnings = "\n".join(propose_config(tmp_path).findings)
+    assert "warning    23 durations that end before their recordings" in warnings
+
+
+@pytest.mark.parametrize(("header", "channels"), [("path,text", 2), ("path,text", 4), ("path,text,channel", 2)])
+def test_channels_that_differ_are_told_before_a_run(header: str, channels: int, tmp_path: Path) -> None:
     """Field case F2: the two who speak in a call would be mixed."""
-    noise = np.random.default_rng(0).uniform(-0.3, 0.3, (24, 8_000, 2))
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, (24, 8_000, channels))
     for number, samples in enumerate(noise):
         soundfile.write(tmp_path / f"{number}.wav", samples, 8_000)
     rows = [f"{number}.wav,good day {number}" + f",{number % 2}" * header.count("channel") for number in range(24)]

@@ -304,6 +304,15 @@ def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
     return behind >= end or _next_frame(file, behind, end) is None
 
 
+def _joined(at: int) -> BadAudioError:
+    """The fault of a file that is several recordings in a row, of which decoders read the first."""
+    return BadAudioError(
+        Reason.UNREADABLE,
+        f"another recording begins at byte {at:,}, where the first has ended, and would not be heard: take them apart "
+        "there, decode each, and join the samples",
+    )
+
+
 # Ogg (RFC 3533)
 
 _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
@@ -334,11 +343,7 @@ def check_ogg(path: Path) -> None:
             # Flag 2 begins a stream, flag 4 ends it. Several streams may be interleaved.
             if flags & 2:
                 if sequence and not open_streams:
-                    raise BadAudioError(
-                        Reason.UNREADABLE,
-                        f"another Ogg stream begins at byte {at:,}, where the first has ended, and would not be heard: "
-                        "the file is several recordings in a row; decode it to one, as in: ffmpeg -i OLD NEW.flac",
-                    )
+                    raise _joined(at)
                 open_streams.add(serial)
             elif number != sequence.get(serial, number - 1) + 1:
                 raise BadAudioError(
@@ -369,10 +374,10 @@ def _ogg_checksum(page: bytes) -> int:
 
 
 def check_mp4(path: Path) -> None:
-    """Checks that no box of an MP4 is truncated; ffmpeg would silently read up to the cut.
+    """Checks that no box of an MP4 is truncated, where ffmpeg would silently read up to the cut, and no MP4 follows.
 
     Raises:
-      BadAudioError: one is.
+      BadAudioError: one is, or does.
     """
     total = path.stat().st_size
     at = 0
@@ -390,6 +395,8 @@ def check_mp4(path: Path) -> None:
                 raise BadAudioError(
                     Reason.TRUNCATED, f"box {head[4:8]!r} says {size:,} bytes, the file has {total - at:,}"
                 )
+            if at and head[4:8] == b"ftyp":
+                raise _joined(at)
             at += size
 
 
@@ -400,7 +407,7 @@ def check_asf(path: Path) -> None:
     """Compares the file size that an ASF (WMA) states with the file's; one that was streamed states none.
 
     Raises:
-      BadAudioError: the file is shorter.
+      BadAudioError: the file is shorter, or another recording follows.
     """
     total = path.stat().st_size
     with open(path, "rb") as file:
@@ -414,6 +421,11 @@ def check_asf(path: Path) -> None:
     is_broadcast = head[at + 88] & 1
     if not is_broadcast and stated > total:
         raise BadAudioError(Reason.TRUNCATED, f"the header says {stated:,} bytes, the file has {total:,}")
+    if not is_broadcast and 0 < stated < total:
+        with open(path, "rb") as file:
+            file.seek(stated)
+            if file.read(16) == head[:16]:
+                raise _joined(stated)
 
 
 _TAGS_AT_END = (b"TAG", b"APETAGEX", b"LYRICSBEGIN")

@@ -119,8 +119,8 @@ def check_one_stream(path: Path) -> None:
     if seconds:
         raise BadAudioError(
             Reason.UNREADABLE,
-            f"another FLAC begins at byte {min(seconds):,}, and would not be heard: the file is several recordings in "
-            "a row; decode them one by one, and join the samples",
+            f"another recording begins at byte {min(seconds):,}, where the first has ended, and would not be heard: "
+            "take them apart there, decode each, and join the samples",
         )
 
 
