@@ -71,8 +71,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             following = next(lines, None)
             name = _name(row)
             # Where the sentence ends the line, a line feed within it leaves all fields.
-            rest = next(iter(following[0].values()), "") if following and following[2] else ""
-            if not fault and rest and len(following[0]) == 1 and [*row][-1] == "sentence":
+            is_cut = following is not None and following[2] and len(following[0]) == 1
+            rest = "".join(following[0].values()) if following and is_cut else ""
+            if not fault and rest and [*row][-1] == "sentence":
                 fault = f"its text seems to go on in the next line, {rest[:60]!r}; write it in one line"
             if fault:
                 yield Reject(name or source, Reason.BAD_ENTRY, f"{source}: {fault}")
