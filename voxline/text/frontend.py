@@ -14,7 +14,7 @@ from voxline.text.transcripts import normalize_transcript, not_understood, repla
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 13
+REVISION = 14
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
@@ -175,7 +175,8 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
     '我七点三十分花了十二点五元买两个 app'
 
     Raises:
-      UnsupportedText: English: some characters have no sound, or there are no words.
+      UnsupportedText: a number has more than one reading; English: some characters have no sound, or there are no
+        words.
     """
     if kind == "english_transcript":
         from voxline.text.english import english_words, normalize_english
@@ -192,12 +193,11 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
 
 
 def _spell_out_mandarin(text: str) -> str:
-    from voxline.text.mandarin_numbers import expand_mandarin_numbers
+    from voxline.text.mandarin_numbers import expand_mandarin_numbers, fold_mandarin
 
-    # Between numbers a tilde is a range; elsewhere it is a mark.
-    ranges = re.sub(r"(?<=[0-9%]) ?~ ?(?=[0-9])", "-", unicodedata.normalize("NFKC", text))
-    folded = ranges.translate(_MANDARIN_MARKS)
-    words = normalize_transcript(expand_mandarin_numbers(folded)).replace("'", " ")
+    # Numbers have a part of their meaning from marks that elsewhere are none, such as the point of 5·12.
+    expanded = expand_mandarin_numbers(fold_mandarin(text)).translate(_MANDARIN_MARKS)
+    words = normalize_transcript(expanded).replace("'", " ")
 
     # A space between hanzi and letters, none between two hanzi.
     apart = re.sub(rf"(?<={_HANZI})(?=[a-z])|(?<=[a-z])(?={_HANZI})", " ", words)

@@ -1,13 +1,12 @@
 """Hanzi to pinyin: phrases decide the pronunciation of a character, numbers are spoken, tone sandhi is applied."""
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
-from voxline.text.mandarin_numbers import expand_mandarin_numbers
+from voxline.text.mandarin_numbers import expand_mandarin_numbers, fold_mandarin
 from voxline.text.pinyin import PUNCTUATION, with_final_mark
 
 _NEUTRAL_TONE_LIST = """
@@ -83,9 +82,9 @@ def hanzi_to_pinyin(
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.
     """
-    # Wide marks become narrow ones before NFKC and after it, which itself makes some.
-    normalized = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
-    expanded = " ".join(expand_mandarin_numbers(" ".join(normalized.split())).split())
+    # Numbers first: the marks in them are dropped elsewhere.
+    numbered = expand_mandarin_numbers(" ".join(fold_mandarin(text).split()))
+    expanded = " ".join(numbered.translate(_DROPPED).translate(PUNCTUATION).split())
 
     # White space has no meaning between hanzi, only between Latin words.
     spelled_out = re.sub("--+", ",", re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", expanded))

@@ -1,19 +1,47 @@
-"""Numbers, dates, times, percentages and units in hanzi text, written out in hanzi."""
+"""Numbers, dates, times, percentages and units in hanzi text, written out in hanzi.
+
+Rules go from the certain to the general: telephone numbers, dates, ranges, times, money, units, counts. A mark between
+two digits that no rule reads is refused, since what is left without it is another number: 5'10" is no fifty.
+"""
 
 import re
+import unicodedata
 from collections.abc import Callable
+
+from voxline.text.alphabet import UnsupportedText
 
 DIGITS = "零一二三四五六七八九"
 MAX_DIGITS = 16
 """A number with more digits is spoken digit by digit."""
 
 _UNITS = {
-    "km/h": "公里每小时", "km": "公里", "kg": "公斤", "cm": "厘米", "mm": "毫米", "mg": "毫克", "ml": "毫升",
-    "m": "米", "g": "克", "°C": "摄氏度", "℃": "摄氏度", "°": "度", "%": "",
+    "km/h": "公里每小时", "m/s": "米每秒", "km²": "平方公里", "cm²": "平方厘米", "mm²": "平方毫米", "m²": "平方米",
+    "km2": "平方公里", "cm2": "平方厘米", "m2": "平方米", "km³": "立方公里", "cm³": "立方厘米", "mm³": "立方毫米",
+    "m³": "立方米", "cm3": "立方厘米", "m3": "立方米",
+    "km": "公里", "kg": "公斤", "cm": "厘米", "mm": "毫米", "mg": "毫克", "ml": "毫升", "mL": "毫升", "ML": "毫升",
+    "μm": "微米", "nm": "纳米", "μg": "微克", "cc": "毫升", "ha": "公顷", "KG": "公斤", "Kg": "公斤", "KM": "公里",
+    "CM": "厘米",
+    "m": "米", "g": "克", "t": "吨", "L": "升", "°C": "摄氏度", "℃": "摄氏度", "°F": "华氏度", "°": "度", "%": "",
+    "‰": "", "kWh": "千瓦时", "kW": "千瓦", "MW": "兆瓦", "kHz": "千赫", "MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹",
+    "dB": "分贝", "V": "伏", "mAh": "毫安时", "min": "分钟", "h": "小时", "ms": "毫秒",
 }  # fmt: skip
+_SHARES = {"%": "百分之", "‰": "千分之"}
 _MONEY = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑"}
 _COUNTED = "个次只张本位件条块元天年点分小名岁米斤克公台辆间家座支枝把双杯瓶碗层"
 """Before these, 2 is 两."""
+_MEASURES = (
+    f"{_COUNTED}人万亿千百度吨升周月日号秒时多余亩厘毫所部款套页行句字架艘股期届集首场片粒颗根头匹群批种类项笔户"
+    "美欧英港平立路楼级倍%‰℃°"
+)
+"""A number before one of these is a count, and no telephone number."""
+
+_ENCIRCLED = re.compile("[\u2460-\u249b\u24ea\u3251-\u325f\u32b1-\u32bf]")
+_UNFOLDED = re.compile("([²³¹⁰⁴-⁹⁺⁻½¼¾⅐-⅞↉№™℠℡])")
+_SQUARED = str.maketrans(
+    {"㎡": "m²", "㎢": "km²", "㎠": "cm²", "㎟": "mm²", "㎥": "m³", "㎦": "km³", "㎤": "cm³", "㎣": "mm³", "㏄": "cc"}
+)
+"""Signs that NFKC writes as m2 and the like."""
+_FRACTIONS = {"½": "二分之一", "⅓": "三分之一", "⅔": "三分之二", "¼": "四分之一", "¾": "四分之三"}
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 
@@ -23,10 +51,27 @@ def expand_mandarin_numbers(text: str) -> str:
 
     >>> expand_mandarin_numbers("2024年3月15日14:30,有50%的人花了12.5元买2个")
     '二零二四年三月十五日十四点三十分,有百分之五十的人花了十二点五元买两个'
+
+    Raises:
+      UnsupportedText: a number has more than one reading.
     """
+    if not any(character.isdigit() or character in _FRACTIONS for character in text):
+        return text
     for rule in _RULES:
         text = rule(text)
     return text
+
+
+def fold_mandarin(text: str) -> str:
+    """A text in the usual width (NFKC), with the signs that numbers have a part of their meaning from.
+
+    >>> fold_mandarin("５０㎡，①苹果，3½"), fold_mandarin("10⁶")
+    ('50m²,  1 苹果,3½', '10⁶')
+    """
+    text = _ENCIRCLED.sub(lambda number: f" {unicodedata.normalize('NFKC', number[0])} ", text.translate(_SQUARED))
+    # The odd places have what NFKC would join with the digits beside it.
+    parts = _UNFOLDED.split(text)
+    return "".join(part if place % 2 else unicodedata.normalize("NFKC", part) for place, part in enumerate(parts))
 
 
 def hanzi_number(digits: str) -> str:
@@ -83,51 +128,211 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str) -> Callable[[s
     return lambda text: compiled.sub(put, text)
 
 
+def _refuse(readings: str) -> Callable[[re.Match[str]], str]:
+    """A rule for a number that a person reads by knowing more than is written."""
+
+    def refuse(match: re.Match[str]) -> str:
+        raise UnsupportedText(f"{match[0]!r} has more than one reading: {readings}; write it in hanzi")
+
+    return refuse
+
+
 def _date(match: re.Match[str]) -> str:
-    month = int(match[2])
-    day = int(match[3])
+    month = int(match[3])
+    day = int(match[4])
 
     if not (1 <= month <= 12 and 1 <= day <= 31):
-        return match[0]
-    return f"{hanzi_digits(match[1])}年{_whole(month)}月{_whole(day)}日"
+        raise UnsupportedText(f"{match[0]!r} is no date; write in hanzi what it is")
+    return f"{match[1]}年{month}月{day}日"
+
+
+def _day(match: re.Match[str]) -> str:
+    """5·12 is a day whose digits are said one by one: 五一二; of October, 10·7 may be 十七."""
+    month = int(match[1])
+    day = int(match[2])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return _refuse("a day, or two numbers")(match)
+    if month == 10:
+        return "十一" if day == 1 else _refuse("a day, or ten and another number")(match)
+    return hanzi_digits(f"{month}{day}")
+
+
+def _years(match: re.Match[str]) -> str:
+    """2000年前 is before a year, or two thousand years ago."""
+    if match[1] == "2000" and match[2][0] in "前来后":
+        return _refuse("a year, or a number of years")(match)
+    return f"{hanzi_number(match[1])}年{match[2]}"
 
 
 def _time(match: re.Match[str]) -> str:
     hour = int(match[1])
     minute = int(match[2])
-    if hour > 24 or minute > 59:
+    second = match[3]
+    if hour > 24 or minute > 59 or int(second or 0) > 59:
         return match[0]
     spoken = ("两" if hour == 2 else _whole(hour)) + "点"
-    return spoken + (f"{'零' if minute < 10 else ''}{_whole(minute)}分" if minute else "")
+    if minute or second:
+        spoken += f"{'零' if 0 < minute < 10 else ''}{_whole(minute)}分"
+    return spoken + (f"{'零' if 0 < int(second) < 10 else ''}{_whole(int(second))}秒" if second else "")
 
 
 def _telephone(match: re.Match[str]) -> str:
     # On the telephone, 一 is said 幺, which nobody mistakes for 七.
-    return hanzi_digits(match[0].replace("-", "")).replace("一", "幺")
+    return re.sub("[0-9]", lambda digit: _said_on_the_telephone(digit[0]), re.sub(r"[-() ]", "", match[0]))
+
+
+def _said_on_the_telephone(digits: str) -> str:
+    return hanzi_digits(digits).replace("一", "幺")
+
+
+def _called(match: re.Match[str]) -> str:
+    return match[1] + _said_on_the_telephone(match[2].replace("-", "").replace(" ", ""))
+
+
+def _range(match: re.Match[str]) -> str:
+    """Numbers with a dash between them rise; others are a difference, a score, or the name of a model."""
+    if float(match[1]) > float(match[2]):
+        return _refuse("到, 减, 比, or the name of a model")(match)
+    return f"{match[1]}到{match[2]}"
 
 
 def _unit(match: re.Match[str]) -> str:
-    spoken = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else hanzi_number(match[1])
-    return f"百分之{hanzi_number(match[1])}" if match[2] == "%" else spoken + _UNITS[match[2]]
+    number = match[1]
+    if share := _SHARES.get(match[2]):
+        return share + hanzi_number(number)
+    return ("两" if number == "2" and match[2][0] not in "°℃" else hanzi_number(number)) + _UNITS[match[2]]
 
+
+def _dotted(match: re.Match[str]) -> str:
+    """A version or an address: 1.2.3, 192.168.1.1."""
+    groups = match[0].split(".")
+    is_address = len(groups) == 4 and all(int(group) < 256 for group in groups)
+    if not is_address and any(len(group) > 1 for group in groups):
+        return _refuse("a date, a version, or a code")(match)
+    return "点".join(map(hanzi_digits, groups))
+
+
+_DASH = r"[-\u2010-\u2015\u2212~～]"
+_ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+_NOT_COUNTED = rf"(?!\.?[0-9]|-[0-9]|\s?(?:[{_MEASURES}]|(?:{_ANY_UNIT})(?![A-Za-z])))"
+_QUOTE = "[“\"'‘「]?"
+_SERVICE = "110|114|119|120|122|911|999"
+_SERVICES = (
+    "10086|1001[01]|10099|1211[079]|12121|12306|12315|123(?:09|18|20|29|33|45|48|58|65|66|68|69|77|78|80|88|95)|1118[35]|"
+    "95[0135][0-9]{2}"
+)
+"""Numbers of the police, of operators, hotlines and banks."""
+_CALL = (
+    "(?:拨打|拨通|拨|打|致电|呼叫|叫|找|电话|热线|客服|号码|联系|短信|发送到|发到|按)"
+    "(?:电话|热线|号码|给|了|通|过|为|是|:| )?"
+)
+_NAMED = (
+    "(?:拨打|拨通|拨|致电|呼叫|电话|热线|客服|号码|手机|手机号|传真|分机|密码|验证码|邮编|账号|卡号|学号|工号|编号|尾号)"
+    "(?:号码|号)?(?:为|是|:| )?"
+)
+_SERVED = (
+    "报警|报案|警|急救|救护|抢救|火警|消防|客服|热线|电话|查号|指挥|接警|出警|平台|服务|调度|来了|短信|订票|投诉|举报|"
+    "专线"
+)
+"""What is behind a service number."""
+_EVENTS = "事件|恐怖|袭击|晚会|地震|大地震|购物|大促|狂欢|惨案|运动|讲话|空难|枪击|暴雨|事故|起义|政变|特大"
+_FEES = "元|块|美元|欧元|英镑|角|分|次|公里|千米|米|毫克|毫升|克|升|字|件|人|吨"
+_EACH = (
+    "天|日|月|年|周|小时|分钟|分|秒|人|个|斤|公斤|千克|克|吨|升|米|平方米|平米|平|套|件|次|只|张|条|台|股|位|瓶|箱|本|晚|夜|盒|"
+    "杯|份|户|桌|间|课时|节|㎡|m²|kg|h"
+)
+_READ = r"\w\s,、，;；:。!！?？()（）\[\]《》<>+=×÷*%‰±°#@&"
+"""Marks between two digits that part them, or stay for a reject by the alphabet."""
+_PHONE_END = r"(?!\.?[0-9]|-[0-9])"
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
-    _sub(r"(?<![0-9])([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])", _date),
-    _sub(r"(?<![0-9])([0-9]{4})[-~～到至]([0-9]{4})(?=年)", lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}"),
-    _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
-    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?![0-9:])", _time),
-    _sub(r"(?<=[0-9]):(?=[0-9])", "比"),
-    _sub(r"(?<![0-9.])1[3-9][0-9]{9}(?![0-9.])", _telephone),
-    _sub(r"(?<![0-9.-])0[0-9]{2,3}-[0-9]{7,8}(?![0-9.-])", _telephone),
-    _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: hanzi_number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
-    _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{hanzi_number(m[2])}分之{hanzi_number(m[1])}"),
-    _sub(r"(?<=[0-9%])[-~～](?=[0-9])", "到"),
-    _sub(r"(?<=[A-Za-z])-(?=[0-9])", " "),
-    _sub(r"(?<![0-9])-(?=[0-9])", "负"),
+    # Telephone numbers, whose groups are no range.
+    _sub(rf"(?<![0-9.])1[3-9][0-9]([- ]?)[0-9]{{4}}\1[0-9]{{4}}{_PHONE_END}", _telephone),
     _sub(
-        rf"(?<![0-9.])({_NUMBER}) ?({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit
+        r"(?<![0-9.-])[48]00(?:-[0-9]{3,4}-?[0-9]{3,4}|(?: [0-9]{3,4}){2}|[0-9]{7})(?:转[0-9]{1,5})?" + _NOT_COUNTED,
+        _telephone,
     ),
-    _sub(rf"(?<![0-9.第])2(?=[{_COUNTED}])(?!分之|点[零一二三四五六七八九]|年级)", "两"),
+    _sub(
+        r"(?<![0-9.-])(?:\(0[0-9]{2,3}\)\s?|0[0-9]{2,3}[- ])[0-9]{3,4}[- ]?[0-9]{4}(?:转[0-9]{1,5})?" + _PHONE_END,
+        _telephone,
+    ),
+    _sub(rf"({_CALL}{_QUOTE})(?<![0-9.])({_SERVICE}|{_SERVICES}|96[0-9]{{3}}){_NOT_COUNTED}", _called),
+    _sub(rf"()(?<![0-9.:/-])({_SERVICE}|{_SERVICES}|96[0-9]{{3}})(?=[”\"'’」]?\s?(?:{_SERVED}))", _called),
+    _sub(rf"^\s*(?:{_SERVICE})\s*[.。!！?？]?$", _refuse("a service number, or a count")),
+    _sub(rf"()(?<![0-9.:/共约有达超过近为计第价余至到增减=-])({_SERVICES}){_NOT_COUNTED}", _called),
+    _sub(rf"({_NAMED})((?:[0-9]{{3,20}}(?:-[0-9]{{3,20}}){{0,3}})){_NOT_COUNTED}", _called),
+    # Dates, which keep their digits for the rules of ranges.
+    _sub(r"(?<![0-9.])([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})(?![0-9]|[./-][0-9]{3})", _date),
+    _sub(r"(?<![0-9.])((?:19|20)[0-9]{2})\.(?:0[1-9]|1[0-2]|[1-9])" + _NOT_COUNTED, _refuse("a month, or a decimal")),
+    _sub(r"(?<![0-9.])((?:19|20)[0-9]{2})[-/](?:0[1-9]|1[0-2])(?![0-9])", _refuse("a month, or a range")),
+    _sub(r"(?<![0-9·])([0-9]{1,2})\s?[·•・‧⋅∙]\s?([0-9]{1,2})(?![0-9·])", _day),
+    _sub(rf"(?<![0-9.])([1-9]|1[0-2])\.([1-9]|[12][0-9]|3[01])(?=[“”\"]?(?:{_EVENTS}))", _day),
+    _sub(r"(?<![0-9])0([1-9])(?=[月日号])", r"\1"),
+    _sub(r"(?<![0-9.])[0-9]{1,3}(?:\.[0-9]{1,3}){2,5}(?![0-9]|\.[0-9])", _dotted),
+    # Ranges, before what stands at their ends is spelled out.
+    _sub(r"(?<=[0-9])\s?(?:[—-]{2,3})\s?(?=[0-9])", _refuse("到, or a pause")),
+    _sub(
+        rf"((?:比分|战胜|击败|胜|负|平|赢|输)[^0-9]{{0,6}}[0-9]{{1,3}}){_DASH}(?=[0-9]{{1,3}}(?![0-9.:%]))",
+        r"\1比",
+    ),
+    _sub(r"(?<![0-9/.:])[0-9]{1,4}(?:-[0-9]{1,4}){2,8}(?![0-9])", _refuse("a date, a range, or a row of numbers")),
+    _sub(
+        rf"(?<![0-9.:A-Za-z])(-?{_NUMBER})\s?{_DASH}\s?({_NUMBER})(?![0-9:])(?=(?!\.[0-9]))",
+        _range,
+    ),
+    _sub(rf"(?<=[0-9%‰])\s?{_DASH}\s?(?=[0-9¥$€£])", "到"),
+    _sub(r"(?<=[0-9])[~～到至]-(?=[0-9])", "到负"),
+    _sub(
+        rf"([0-9](?:[年月日号时点分秒天周岁元个人米度级万亿]|小时|分钟|公里|{_ANY_UNIT})){_DASH}(?=[0-9¥$€£])",
+        r"\1到",
+    ),
+    # Years.
+    _sub(r"(?<![0-9])([0-9]{4})[到至]([0-9]{4})(?=年)", lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}"),
+    _sub(
+        r"(?<![0-9])((?:19|20)[0-9]{2})到((?:19|20)?[0-9]{2})(?=学年|财年|赛季)",
+        lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}",
+    ),
+    _sub(r"(?<![0-9])([1-9]000)年(前|来|后|历史|的历史|文明|的文明|以上|多|之久|之前|间|古)", _years),
+    _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
+    _sub(
+        r"(?<![0-9.])((?:19|20)[0-9]{2})(?=学年|财年|赛季|届|级|款|春|夏季|秋季|冬奥|冬季|奥运|世界杯|亚运|上半年|下半年|新年|元旦|国庆)",
+        lambda m: hanzi_digits(m[1]),
+    ),
+    _sub(r"(?<![0-9.])([05-9][05])(?=后(?![面来天续]))", lambda m: hanzi_digits(m[1])),
+    # Times, scores and ratios.
+    _sub(r"(?<![0-9:.])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:]|\.[0-9])", _time),
+    _sub(r"(?<=[0-9]):(?=[0-9])", "比"),
+    # Money, fractions and what is paid for each.
+    _sub(r"(?:(?<=^)|(?<=[\s(\[+±¥￥$€£<>≤≥=:,、~负约近仅达-]))\.(?=[0-9])", "0."),
+    _sub(r"(?<![0-9.])\.(?=[0-9])", _refuse("a decimal, or the end of a sentence")),
+    _sub(
+        rf"([¥￥$€£])({_NUMBER})到[¥￥$€£]?({_NUMBER})(万|亿)?",
+        lambda m: f"{hanzi_number(m[2])}到{hanzi_number(m[3])}{m[4] or ''}{_MONEY[m[1]]}",
+    ),
+    _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: hanzi_number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
+    _sub(rf"([0-9][万亿]?(?:{_FEES}))/(?=(?:{_EACH})(?![0-9]))", r"\1每"),
+    _sub(r"每(?:㎡|m²)", "每平方米"),
+    _sub(r"每kg", "每公斤"),
+    _sub(
+        r"(?<![0-9/.])([0-9]{1,4})/([0-9]{1,4})(?![0-9/]|\.[0-9])",
+        lambda m: f"{hanzi_number(m[2])}分之{hanzi_number(m[1])}",
+    ),
+    _sub(f"([0-9]?)([{''.join(_FRACTIONS)}])", lambda m: m[1] + "又" * bool(m[1]) + _FRACTIONS[m[2]]),
+    _sub(r"(?<=[A-Za-z])-(?=[0-9])", " "),
+    _sub(r"(?<![0-9])[-\u2212](?=[0-9])", "负"),
+    _sub(
+        rf"(?<![0-9.])({_NUMBER})到({_NUMBER})([%‰])",
+        lambda m: f"{_SHARES[m[3]]}{hanzi_number(m[1])}到{hanzi_number(m[2])}",
+    ),
+    _sub(rf"(?<![0-9.A-Za-z])({_NUMBER}) ?({_ANY_UNIT})(?![A-Za-z0-9²³])", _unit),
+    _sub(r"(?<=[0-9A-Za-z])²", "的平方"),
+    _sub(r"(?<=[0-9A-Za-z])³", "的立方"),
+    _sub(
+        rf"(?<![0-9.第])2(?=(?:到{_NUMBER})?[{_COUNTED}])(?!(?:到{_NUMBER})?(?:分之|点[零一二三四五六七八九]|年级))",
+        "两",
+    ),
+    # What is left between two digits stood for something.
+    _sub(rf"[0-9]\s?(?:[^.{_READ}]|[^{_READ}]{{2,3}})\s?[0-9]", _refuse("the mark between the digits")),
     _sub(_NUMBER, lambda m: hanzi_number(m[0])),
 )
