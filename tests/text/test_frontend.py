@@ -121,6 +121,20 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
         ("10 DOWNING ST. LONDON", "ten downing street london"),
         ("5°N 30°W", "five degrees north thirty degrees west"),
         ("'I am 5' tall'", "i am five tall"),
+        ("Born 1950 in St. Louis, 5 Elm St. New York", "born nineteen fifty in saint louis five elm street new york"),
+        ("3m users, 5m dollars, 1.5m people", "three million users five million dollars one point five million people"),
+        ("a 3m wall, 5m across", "a three meter wall five meters across"),
+        ("10.000 people and 1.500 users", "ten thousand people and one thousand five hundred users"),
+        ("room no. 5, the No. 1 hits", "room number five the number one hits"),
+        (
+            "25/12/2021, 4/4/2021, on 9/11",
+            "december twenty fifth twenty twenty one april fourth twenty twenty one on nine eleven",
+        ),
+        ("bbc.co.uk/news, http://a.b.com", "bbc dot co dot uk slash news http colon slash slash a dot b dot com"),
+        ("j.doe@bbc.co.uk, index.html.", "j dot doe at bbc dot co dot uk index dot html"),
+        ("the end.Then he, U.S. 3.5, e.g.this", "the end then he u s three point five for example this"),
+        ("6 S. Main, 12 E. 5th, 5 W. Main St.", "six south main twelve east fifth five west main street"),
+        ("it uses 5 W. The lamp", "it uses five watts the lamp"),
         ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
     ],
 )
@@ -130,7 +144,8 @@ def test_marks_beside_numbers_are_words(written: str, spoken: str) -> None:
 
 REFUSED = """
 12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
-13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
+04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
+No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
 
@@ -292,6 +307,32 @@ def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str
     """Field case F11."""
     assert normalize_spoken(written, "english_transcript") == spoken
     assert normalize_spoken(spoken, "english_transcript") == spoken
+
+
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript", "english"])
+def test_entities_of_html_are_the_characters_that_they_name(kind: str) -> None:
+    text = "don&#39;t &quot;go&quot;&nbsp;now, it&amp;#x27;s Q&amp;A"
+    words = apply_frontend(text, FrontendSettings(kind=kind)).normalized_text
+    assert words == ("don't go now it's q&a" if kind == "transcript" else "don't go now it's q and a")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "cp1251"])
+@pytest.mark.parametrize("text", ["don’t", "café", "für", "Привет, мир", "你好", "नमस्ते", "łódź", "10 °C", "£5"])
+def test_a_text_in_another_encoding_is_refused_by_name(text: str, encoding: str) -> None:
+    misread = text.encode().decode(encoding, "ignore")
+    if encoding == "cp1251" and "П" not in text:
+        return  # among Cyrillic letters only those of Russian begin with the same two
+    for kind in ("transcript", "english_transcript", "mandarin_transcript"):
+        with pytest.raises(UnsupportedText, match="in UTF-8 that was read in another encoding"):
+            apply_frontend(misread, FrontendSettings(kind=kind))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["«\u00a0là\u00a0»", "CAFÉ…", "L’É’", "VÕŠ, ÝŽ", "à «\u00a0x", "2×½", "maçã”", "MAÇÃ»", "СССР", "Nº Ñª", "Ü–Ö"],
+)
+def test_accents_beside_marks_are_good_texts(text: str) -> None:
+    assert apply_frontend(text, FrontendSettings()).symbols
 
 
 def test_what_cannot_be_spelled_out_is_named() -> None:

@@ -27,6 +27,7 @@ from voxline.text.english_marks import (
     date_or_fraction,
     decade_or_seconds,
     falling_numbers,
+    has_two_readings,
     hyphened_numbers,
     model_name,
     plural_digits,
@@ -241,11 +242,10 @@ def _iso_date(match: re.Match[str]) -> str:
 
 
 def _slash_date(match: re.Match[str]) -> str:
-    # American order, unless only the other is possible.
-    month = int(match[1])
-    day = int(match[2])
-    if month > 12:
-        month, day = day, month
+    month, day = int(match[1]), int(match[2])
+    if month != day and month <= 12 and day <= 12:
+        raise has_two_readings(match[0], "the month first, or the day")
+    month, day = (day, month) if month > 12 else (month, day)
 
     if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1]):
         raise UnsupportedText(f"{match[0]!r} is no date; write in words what it is")
@@ -533,6 +533,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
     # Dates of digits alone, in the order that the values allow; impossible ones are refused.
     _sub(r"(?<![\w/-])([12][0-9]{3})([-/])([0-9]{1,2})\2([0-9]{1,2})(?![\w/-])", _iso_date),
+    _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),
     _sub(r"(?<![0-9/])24/7/365(?![0-9/])", "twenty-four seven three sixty-five"),
     _sub(r"(?<![\w/.])([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3}|[0-9]{2})(?![\w/])", _slash_date),
     _sub(r"(?<![\w/.-])([0-9]{1,2})-([0-9]{1,2})-([12][0-9]{3})(?![\w/-])", _slash_date),
@@ -657,7 +658,6 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
-    _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
     _sub(r"\b([0-9]{1,2})\s?ft\.?([0-9]{1,2})(?:\s?in\b)?(?![\w.])", r"\1 foot \2"),
     _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),

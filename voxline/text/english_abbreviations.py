@@ -50,7 +50,7 @@ _NO_STREET = "".join(
 _STREET_RULE = re.compile(
     rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])"
     # A house before it and a town behind it: 5 Main St. New York.
-    r"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[NSEW]\.?\s)?[A-Za-z][a-z]{1,20}\s)(St|Dr)\.?(?=\s[A-Z][a-z])"
+    r"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[NSEW]\.?\s)?[A-Z][a-z]{1,20}\s)(St|Dr)\.?(?=\s[A-Z][a-z])"
 )
 _THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
@@ -67,6 +67,8 @@ _DAY_RULE = re.compile(
 _DIRECTION_RULE = re.compile(
     rf"\b([NSEW])\.\s(?=[A-Z][a-z]+\s(?:{'|'.join((*_STREETS, *_ENDS))})\b"
     r"|(?:Dakota|Carolina|Virginia|Korea|Africa|America)\b)"
+    # A house before it: 6 S. Main, 12 E. 5th.
+    r"|(?:(?<=[0-9])|(?<=[0-9][A-D]))\s([NSE])\.\s(?=[A-Z][a-z]|[0-9]{1,3}(?:st|nd|rd|th)\b)"
 )
 _WITH_RULE = re.compile(r"\bw/o\b|\bw/(?=\s?[a-z])", re.IGNORECASE)
 
@@ -82,7 +84,9 @@ def expand_abbreviations(text: str) -> str:
     text = _DAY_RULE.sub(
         lambda match: put_apart(match, DAYS[match[1] or match[2]] + "," * match[0].endswith(",")), text
     )
-    text = _DIRECTION_RULE.sub(lambda match: _DIRECTIONS[match[1]] + " ", text)
+    text = _DIRECTION_RULE.sub(
+        lambda match: f"{_DIRECTIONS[match[1]]} " if match[1] else f" {_DIRECTIONS[match[2]]} ", text
+    )
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
     text = _THE_DOCTOR.sub("doctor", text)

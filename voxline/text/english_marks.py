@@ -227,7 +227,102 @@ _AREA = re.compile(r"\((0[0-9]{2,5})\)\s?(?=[0-9]{3,4}[ -]?[0-9]{3,4})")
 _SPACED_SCALE = re.compile(r"(?<=[0-9])\s?°\s(?=[CF](?![\w'’]))")
 _FROM = re.compile(r"(?<![\w'’])([NSEW])\s?(?=[0-9]{1,3}(?:\.[0-9]{1,9})?\s?°)", re.IGNORECASE)
 
+_SUFFIXES = (
+    "com|org|net|edu|gov|mil|info|biz|io|co|uk|de|fr|eu|nl|ru|cn|jp|ch|dk|cz|pl|br|ca|nz|au|kr|app|dev|xyz|html?|txt|pdf|"
+    "docx?|xlsx?|csv|jpe?g|png|gif|mp[34]|wav|zip|exe|php|json|xml"
+)
+"""Ends of addresses of the Internet and of names of files that are no words."""
+_SITE = re.compile(
+    r"(?<![\w.@-])(?:(https?)://)?([A-Za-z0-9][\w-]{0,62}(?:\.[\w-]{1,62}){0,8})((?:/[\w.~-]{0,99}){0,9})"
+    r"(?![\w@])"
+)
+_ENDS_AS_SITE = re.compile(rf"(?:.*[A-Za-z0-9]{{2}}|[a-z][0-9])\.(?:{_SUFFIXES})", re.ASCII)
+_MAILBOX = re.compile(r"(?<=[\w-])\.(?=[\w-]{1,64}(?:\.[\w-]{1,64}){0,4}@[A-Za-z0-9])")
+_MAIL_HOST = re.compile(r"(?<=@)[A-Za-z0-9][\w-]{0,62}(?:\.[\w-]{1,62}){1,6}")
+
+
+def _site(match: re.Match[str]) -> str:
+    """bbc.co.uk, http://a.b/c, index.html: the marks are said."""
+    scheme, host, path = match.groups()
+    is_site = scheme or host.startswith("www.") or _ENDS_AS_SITE.fullmatch(host)
+    if not is_site:
+        return match[0]
+
+    path, end = (path[:-1], ".") if path.endswith(".") else (path, "")
+    spoken = (f"{scheme} colon slash slash " if scheme else "") + host.replace(".", " dot ")
+    return spoken + path.replace(".", " dot ").replace("/", " slash ") + end
+
+
+_COUNTED = (
+    "people|persons|men|women|children|users|customers|views|viewers|downloads|followers|subscribers|listeners|readers|"
+    "members|jobs|homes|households|families|workers|voters|visitors|tourists|passengers|patients|students|copies|"
+    "shares|barrels|dollars|euros|pounds|rubles|rupees|inhabitants|residents|citizens|refugees|soldiers|visits|clicks|"
+    "accounts|records|cars|vehicles|animals|trees|votes|tickets|streams|players|employees|lives|deaths|cases"
+)
+"""What is counted in whole numbers, by millions too."""
+_NO_NOUN = (
+    "was|is|has|as|his|its|this|us|plus|minus|less|across|towards|upwards|downwards|forwards|backwards|sideways|always|"
+    "perhaps|besides|hers|ours|yours|theirs|does|goes|finals?|heats|hurdles|races|sprints|times|apiece|thus"
+)
+_THOUSANDS_OR_DECIMALS = re.compile(
+    rf"(?<![\w.,+'-])(?<!{SIGN})(?<!{SIGN}\s)([1-9][0-9]{{0,2}})\.(000|[0-9]{{3}}(?=\s(?:{_COUNTED})\b))(?![0-9.,]|\s?(?:€|EUR\b))"
+    rf"(\s(?:{_COUNTED})\b)?"
+)
+_SMALL_M = re.compile(
+    rf"(?<![\w.,])([0-9]{{1,3}}(?:\.[0-9]+)?)m(?=\s(?:({_COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]{{2,20}}[a-rt-z]s)\b)"
+)
+_NUMBER_OR_NO = re.compile(
+    r"(?:\b([A-Za-z']{1,20}),?\s)?\b[Nn]o\.\s[0-9]{1,4}(?![0-9]|[.,:/-][0-9])(?=(?:\s([a-z]{1,20}))?)"
+)
+_SAID = re.compile(
+    "said|says?|saying|answer(?:s|ed)?|repl(?:y|ies|ied)|is|was|told|yes|oh|thought|whispered|shouted", re.IGNORECASE
+)
+_HAS_NUMBER = re.compile(
+    "the|an?|our|my|your|his|her|their|its|this|that|room|bus|house|flat|platform|track|item|page|line|route|gate|opus|op|"
+    "symphony|concerto|sonata|chapter|question|exercise|model|part|order|account|tel|phone|case|lot|cell|pier|tram|ward|see",
+    re.IGNORECASE,
+)
+_AFTER_NUMBERS = re.compile(rf"(?:{_COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]+[a-rt-z]s")
+_WATTS_OR_WEST = re.compile(
+    r"(?<=[0-9])\sW\.\s(?!(?:The|It|This|That|These|We|He|She|They|You|A|An|In|On|At|And|But|If|So|I|Is|Its|There|Then)\b)"
+    r"(?=[A-Z][a-z]+\b(?!\s(?:St|Dr|Ave|Blvd|Rd|Ln|Hwy)\b)|[0-9]{1,3}(?:st|nd|rd|th)\b)"
+)
+
+
+def _thousands_or_decimals(match: re.Match[str]) -> str:
+    if match[3]:
+        return f"{match[1]},{match[2]}{match[3]}"
+    raise has_two_readings(match[0], f"{match[1]},{match[2]}, or a decimal")
+
+
+def _small_m(match: re.Match[str]) -> str:
+    if match[2]:
+        return f"{match[1]} million"
+    raise has_two_readings(match[0], "million, or meters")
+
+
+def _watts_or_west(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0].strip(), "watts, or west")
+
+
+def _number_or_no(match: re.Match[str]) -> str:
+    """Said no. 5 people came: the point may end a sentence."""
+    before = match[1] or ""
+    is_counted = match[2] and _AFTER_NUMBERS.fullmatch(match[2])
+    if _HAS_NUMBER.fullmatch(before) or not (_SAID.fullmatch(before) or is_counted):
+        return match[0]
+    raise has_two_readings(match[0], "number, or no at the end of a sentence")
+
+
 _RULES: tuple[Callable[[str], str], ...] = (
+    lambda text: (
+        _SITE.sub(lambda match: put_apart(match, _site(match)), text) if "." in text or "://" in text else text
+    ),
+    lambda text: _MAIL_HOST.sub(lambda match: match[0].replace(".", " dot "), _MAILBOX.sub(" dot ", text)),
+    lambda text: _NUMBER_OR_NO.sub(_number_or_no, text),
+    lambda text: _SMALL_M.sub(_small_m, text),
+    lambda text: _THOUSANDS_OR_DECIMALS.sub(_thousands_or_decimals, text),
+    lambda text: _WATTS_OR_WEST.sub(_watts_or_west, text),
     lambda text: _THOUSANDS.sub(lambda match: f"{match[1]},{match[2]}" + (f".{match[3]}" if match[3] else ""), text),
     lambda text: _AREA.sub(r"\1 ", text),
     lambda text: _HALF_RANGE.sub(" to ", text),

@@ -10,7 +10,14 @@ from importlib.metadata import version
 
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
 from voxline.text.settings import FrontendKind, FrontendSettings
-from voxline.text.transcripts import normalize_transcript, not_understood, replace_tags, unknown_tag
+from voxline.text.transcripts import (
+    decode_entities,
+    normalize_transcript,
+    not_understood,
+    replace_tags,
+    twice_encoded,
+    unknown_tag,
+)
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
@@ -64,6 +71,8 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
       UnsupportedText: some characters have no sound in this kind of frontend.
       EmptyText: the text has no words.
     """
+    text = _decode(text)
+
     # ASR: words alone.
     is_transcript = settings.kind == "transcript" or settings.kind in LANGUAGES.values()
     if is_transcript and (unheard := not_understood(text)):
@@ -95,6 +104,14 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
 
     words = normalize_english(text)
     return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
+
+
+def _decode(text: str) -> str:
+    if piece := twice_encoded(text):
+        raise UnsupportedText(
+            f"{piece!r} in {quote_text(text)} is of a text in UTF-8 that was read in another encoding; read it as UTF-8"
+        )
+    return decode_entities(text)
 
 
 def part_symbols(text: str, settings: FrontendSettings) -> str:
@@ -178,6 +195,7 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
       UnsupportedText: a number has more than one reading; English: some characters have no sound, or there are no
         words.
     """
+    text = _decode(text)
     if kind == "english_transcript":
         from voxline.text.english import english_words, normalize_english
         from voxline.text.english_abbreviations import from_capitals, is_in_capitals

@@ -7,6 +7,7 @@ names it.
 """
 
 import functools
+import html
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -255,6 +256,51 @@ def unknown_tag(text: str) -> str:
     """
     tag = _UNKNOWN_TAG.search(text)
     return tag[0] if tag else ""
+
+
+_ENTITY = re.compile(r"&(?:#[0-9]{1,6}|#[xX][0-9A-Fa-f]{1,5}|[A-Za-z][A-Za-z0-9]{1,30});|&(?:amp|nbsp|quot|apos|#39)\b")
+_SECOND_BYTES = "".join(bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(0x80, 0xC0))
+"""What Windows-1252 shows for the second and further bytes of a character in UTF-8."""
+_ALSO_BEHIND_LETTERS = frozenset("…‘’“”•–— ¡«»¿‚„‹›\u00a0ŠŽŒšžœŸƒ")
+"""Of these, those that stand behind letters with accents in good texts: «\u00a0là\u00a0», CAFÉ…, and letters."""
+_ANY_BEHIND = re.escape(_SECOND_BYTES)
+_SIGN_BEHIND = re.escape("".join(sign for sign in _SECOND_BYTES if sign not in _ALSO_BEHIND_LETTERS))
+_TWICE_ENCODED = re.compile(
+    # Two bytes, of which the second is no usual mark, or stands within a word.
+    rf"[ÂÃ][{_SIGN_BEHIND}]|[ÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞß](?![ªº])[{_SIGN_BEHIND}]|(?<=[a-z0-9])[ÂÃ][{_ANY_BEHIND}]"
+    rf"|[ÂÃ][{_ANY_BEHIND}](?=[a-z])"
+    # Three and four bytes.
+    rf"|[à-ï](?:[{_SIGN_BEHIND}][{_ANY_BEHIND}]|[{_ANY_BEHIND}][{_SIGN_BEHIND}])|ð[{_ANY_BEHIND}]{{3}}"
+    # The same in small letters; Hebrew, whose letters all begin with the same; and Cyrillic in Windows-1251.
+    rf"|[ãâ][{_SIGN_BEHIND}]|(?:×[{_ANY_BEHIND}]){{2}}"
+    r"|(?:[РС][\u0080-\u00bf\u0401-\u040f\u0451-\u045f\u0410-\u044f\u0490\u0491\u2013-\u203a€№™]){4}"
+)
+"""UTF-8 that was read in another encoding and written again."""
+
+
+def decode_entities(text: str) -> str:
+    """A text with the characters that entities of HTML stand for, also where they were written twice.
+
+    >>> decode_entities("don&amp;#39;t, Q&A; AT&amp;T")
+    "don't, Q&A; AT&T"
+    """
+    for _ in range(_MOST_NESTED):
+        if "&" not in text:
+            break
+        text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    return text
+
+
+def twice_encoded(text: str) -> str:
+    """The first piece of a text that was read in another encoding than it was written in; empty if there is none.
+
+    >>> twice_encoded("I donâ€™t"), twice_encoded("cafÃ©"), twice_encoded("«\u00a0voilà\u00a0», CAFÉ… 2×½")
+    ('â€™', 'Ã©', '')
+    """
+    if text.isascii():
+        return ""
+    piece = _TWICE_ENCODED.search(text)
+    return piece[0] if piece else ""
 
 
 class _Widths(dict[int, str]):
