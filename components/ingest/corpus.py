@@ -118,11 +118,24 @@ _LABEL = re.compile(
     r"|[A-Z][0-9]{0,2}|[A-Z][A-Z .'-]{1,24}[0-9]{0,3}) ?(?::(?=\s|$)|：)|>>+"
 )
 """Who speaks, in front of a text: `SPEAKER 1:`, `A:`, `DR. JONES:`, `说话人1：`, `>>`."""
+_CODE = re.compile(r"[\d_.]")
+_NAME_LABEL = re.compile(r"[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?:(?=\s)")
+_NO_NAMES = re.compile(
+    "note|question|answer|warning|example|remember|first|second|third|result|reminder|tip|fact|quote|update|edit|also|"
+    "however|plus|problem|solution|conclusion|summary|step|reason|title|subject|date|time|place",
+    re.IGNORECASE,
+)
+"""Words that begin a sentence with a colon."""
+_PLACEHOLDERS = frozenset((
+    "na", "none", "nil", "n.a.", "n. a.", "null", "nan", "unknown", "empty", "blank", "missing", "no text", "todo",
+    "tbd", "xxx", "untranscribed", "transcript", "text", "sentence", "无", "空", "无文本", "未知",
+))  # fmt: skip
+"""Texts that may stand for none, in small letters; a person may say some of them."""
 
 
 def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
-    """The reason to doubt a text: "number", "speaker", "path", or its words in brackets and the label of who speaks;
-    empty if there is none.
+    """The reason to doubt a text: "number", "speaker", "path", "placeholder", or its words in brackets and the label of
+    who speaks; empty if there is none.
 
     Several of these are lines, each once, the label first.
 
@@ -136,6 +149,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
     ('path', '(laughs)')
     >>> text_doubt("SPEAKER 1: go [on]", "", "1.wav", ""), text_doubt("Ann: go", "ann", "1.wav", "")
     ('speaker 1:\\n[on]', 'ann:')
+    >>> [text_doubt(text, "", "a/utt_0.wav", "") for text in ("John: go", "utt_0 go on", "utt_0", "none", "Note: go")]
+    ['john:', 'id:', 'path', 'placeholder', '']
     """
     if not text:
         return ""
@@ -145,6 +160,15 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
         return "speaker"
     if text == id or (text.lower().endswith(AUDIO_EXTENSIONS) and not re.search(r"\s", text)):
         return "path"
+
+    # Of a recording of one word, the name may be the word: yes.wav.
+    file = path.rpartition("/")[2]
+    names = [name for name in (id, file, file.rpartition(".")[0]) if len(name) > 2 and _CODE.search(name)]
+    first, _, rest = text.partition(" ")
+    if first.rstrip(":,;|\t") in names:
+        return "id:" if rest else "path"
+    if text.lower() in _PLACEHOLDERS:
+        return "placeholder"
     doubts = [label] if (label := _speaker_label(text, speaker)) else []
     if any(bracket in text for bracket in "[<({（【⟨〔"):
         doubts += dict.fromkeys(tag.lower() for tag in _BRACKETS.findall(text))
@@ -157,6 +181,8 @@ def _speaker_label(text: str, speaker: str) -> str:
     if ":" not in begin and "：" not in begin and not begin.startswith(">>"):
         return ""
     if label := _LABEL.match(begin):
+        return label[0].lower()
+    if (label := _NAME_LABEL.match(begin)) and label[0].istitle() and not _NO_NAMES.fullmatch(label[0][:-1]):
         return label[0].lower()
     name, colon, _ = begin.partition(":")
     return f"{name.lower()}:" if colon and speaker and name.strip().lower() == speaker.lower() else ""

@@ -145,7 +145,11 @@ class CorpusSettings(Settings):
         "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
     missing_texts: list[str] = pydantic.Field(
-        ["nan", "NaN", "None", "null", "NULL", "NA", "N/A", "n/a", "<NA>", "#N/A", "#VALUE!", "#REF!", "#NAME?"],
+        [
+            *("nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "None", "null", "Null", "NULL", "(null)", "\\N", "undefined"),
+            *("NA", "N/A", "n/a", "<NA>", "#N/A", "#VALUE!", "#REF!", "#NAME?", "#DIV/0!", "#NUM!", "#NULL!"),
+            *("no transcript", "No transcript", "no transcription", "No transcription", "not transcribed"),
+        ],
         description="texts that stand for none, as pandas, R and spreadsheets write an empty cell, in these capitals; "
         "such a transcript is a reject",
     )

@@ -44,7 +44,10 @@ class SentenceOverlap(CheckSettings):
 
 class ValueTexts(CheckSettings):
     threshold: float = pydantic.Field(
-        0.2, ge=0, le=1, description="share of utterances whose transcript is a number, the speaker or a path"
+        0.2,
+        ge=0,
+        le=1,
+        description="share of utterances whose transcript is a number, the speaker, a path or a word such as none",
     )
 
 

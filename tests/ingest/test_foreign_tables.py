@@ -400,7 +400,7 @@ def test_a_recording_with_two_texts_is_a_reject(corpus: Path, record: Record, in
     assert ingest("text_files").rejects == {"wav/a.wav": "bad_entry"}
 
 
-@pytest.mark.parametrize("text", ["nan", "None", "null", "NaN", "#N/A"])
+@pytest.mark.parametrize("text", ["nan", "None", "null", "NaN", "#N/A", "NAN", "Null", "#DIV/0!", "No transcript"])
 def test_what_stands_for_an_empty_cell_is_no_transcript(
     text: str, corpus: Path, record: Record, ingest: Ingest
 ) -> None:
@@ -529,6 +529,13 @@ def test_a_text_that_is_something_else_is_marked_for_validate(corpus: Path, reco
         ("AT 7:30 go on", ""),
         ("we said: go on", ""),
         ("Note: go on", ""),
+        ("John: go on", "john:"),
+        ("Éva Nagy: go on", "éva nagy:"),
+        ("Иван: да", "иван:"),
+        ("At noon: go on", ""),
+        ("a.wav go on", "id:"),
+        ("none", "placeholder"),
+        ("none of them", ""),
     ],
 )
 def test_a_label_in_front_of_a_text_is_marked_for_validate(

@@ -9,7 +9,7 @@ from voxline.components.validate.columns import Floats, RowIndices
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 
-VALUES = ("number", "speaker", "path")
+VALUES = ("number", "speaker", "path", "placeholder")
 """Of ingest's doubts: what a text is."""
 DURATION = "duration"
 LABEL_ENDS = (":", "：", ">")
@@ -19,7 +19,7 @@ NAMED = 10
 
 
 def value_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    return _doubted(corpus, VALUES, "transcripts are a number, the speaker or a path")
+    return _doubted(corpus, VALUES, "transcripts are a number, the speaker, a path or a placeholder")
 
 
 def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
@@ -31,7 +31,7 @@ def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
             ["convert.frontend.tags names sounds to remove; [*] in it removes all in such brackets"]
             * (reasons > labels)
         ),
-        *(["take labels of speakers out of the texts"] * bool(labels)),
+        *(["take labels of speakers, and ids, out of the texts"] * bool(labels)),
     ]
     return _doubted(corpus, brackets, "transcripts have words in brackets or a speaker's label", "; ".join(remedies))
 
