@@ -74,3 +74,13 @@ def test_a_control_character_is_never_in_an_alphabet() -> None:
 )
 def test_a_language_model_allows_other_words_where_train_lacks_many(texts: list[str], model: dict[str, object]) -> None:
     assert choose_language_model(texts, ["train", "train", "dev"])[0] == model
+
+
+@pytest.mark.parametrize("letters", ["şș", "ţț", "يی", "كک", "əә"])
+def test_two_spellings_of_one_letter_are_named(letters: str) -> None:
+    texts = [f"a{letters[0]}a", f"o{letters[1]}o", f"u{letters[1]}u"]
+    lines = [line for line in choose_spelling(texts, "xx").findings if "one letter in two spellings" in line]
+    assert len(lines) == 1
+    assert f"'{letters[0]}' (U+{ord(letters[0]):04X}" in lines[0]
+    assert " in 1 and " in lines[0]
+    assert not any("two spellings" in line for line in choose_spelling([texts[0]], "xx").findings)

@@ -48,6 +48,8 @@ _OTHERS = (
     "och att det som en "  # Swedish
 )
 """Frequent words of English, and of languages that are written with the same letters, or often with them alone."""
+_ONE_LETTER = ("şș", "ţț", "يی", "كک", "ىی", "هہ", "əәǝ", "đðɖ", "ăǎ", "ʻʼ'")
+"""Letters that look alike, each group of one letter in most languages: a text has one of them, and not both."""
 _SPOKEN_SIGNS = re.compile(r"[$£€%&+=@#]")
 
 
@@ -103,6 +105,7 @@ def choose_spelling(texts: Sequence[str], language: str = "") -> Spelling:
     spelled = [_apply(text, kind, alphabet) for text in texts]
     spelled = [text if characters.issuperset(text) else "" for text in spelled]
     findings += _name_reasons(reasons, left_out, utterances, texts, written)
+    findings += _name_look_alikes(utterances)
     unread = [text for text, result in zip(texts, written, strict=True) if not result]
     if unread:
         example = quote_text(unread[0])
@@ -193,6 +196,19 @@ def _name_reasons(
         )
     if more := "".join(ordered[MOST_LISTED:]):
         lines.append(f"warning    {len(more):,} more rare or odd characters: {more[:60]}")
+    return lines
+
+
+def _name_look_alikes(utterances: Counter[str]) -> list[str]:
+    """A warning for each letter that is spelled in two ways, which a model would learn as two."""
+    lines = []
+    for letters in _ONE_LETTER:
+        used = [f"{name_characters(letter)} in {utterances[letter]:,}" for letter in letters if utterances[letter]]
+        if len(used) > 1:
+            lines.append(
+                f"warning    {' and '.join(used)} utterances look alike, and are mostly one letter in two spellings: "
+                "write one of them"
+            )
     return lines
 
 
