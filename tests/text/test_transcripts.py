@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from voxline.text.alphabet import Alphabet, UnsupportedText, split_words
 from voxline.text.frontend import apply_frontend
-from voxline.text.settings import FrontendSettings
+from voxline.text.settings import FrontendKind, FrontendSettings
 from voxline.text.transcripts import normalize_transcript
 
 LATIN = " abcdefghijklmnopqrstuvwxyz"
@@ -295,3 +295,64 @@ def test_languages_without_spaces_are_counted_in_characters() -> None:
     assert split_words("สวัสดี ok") == [*"สวัสดี", "ok"]
     assert split_words("カナとかな") == [*"カナとかな"]
     assert split_words("안녕 하세요") == ["안녕", "하세요"]
+
+
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript"])
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("about_1 that, high_school", "about that high school"),
+        ("so %uh yes %Um", "so uh yes um"),
+        ("hello !SIL there", "hello there"),
+        ("word[noise] here (laughs)", "word here"),
+        ("[laughter-yes] ok (he said)", "yes ok he said"),
+    ],
+)
+def test_marks_of_transcribers_are_no_words(written: str, spoken: str, kind: FrontendKind) -> None:
+    assert apply_frontend(written, FrontendSettings(kind=kind)).symbols == spoken
+
+
+UNHEARD = """
+a w[hat]- did|note[1] here|the word(s)|!UNK here|so /unintelligible/ yes|so xxx yes|the *** one|a __ b|(?) yes
+%hesitation I
+""".strip().replace("\n", "|")
+
+
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript"])
+@pytest.mark.parametrize("text", UNHEARD.split("|"))
+def test_what_a_transcriber_left_out_is_refused(text: str, kind: FrontendKind) -> None:
+    with pytest.raises(UnsupportedText, match=r"nobody understood|letters of a word in brackets"):
+        apply_frontend(text, FrontendSettings(kind=kind))
+
+
+@pytest.mark.parametrize("text", ["&John said", "#metoo", "~A ~B", "%word", "f*** you"])
+def test_a_sign_before_an_english_word_is_refused(text: str) -> None:
+    with pytest.raises(UnsupportedText, match="more than one reading"):
+        apply_frontend(text, FrontendSettings(kind="english_transcript"))
+
+
+KICHE = " abchijklmnopqrtuwxyz'"
+
+
+def test_apostrophes_that_are_letters_are_no_quotes() -> None:
+    """The glottal stop of K'iche' begins and ends words."""
+    text = "K'o jun 'ixoq ri' nim."
+    with pytest.raises(UnsupportedText, match=r"'ixoq ri' in .* set frontend.apostrophes"):
+        apply_frontend(text, FrontendSettings(), KICHE)
+    letters = FrontendSettings(apostrophes="letters")
+    assert apply_frontend(text, letters, KICHE).symbols == "k'o jun 'ixoq ri' nim"
+    assert apply_frontend("’ixoq, ri’!", letters, KICHE.replace("'", "ʼ")).symbols == "ʼixoq riʼ"
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "words"),
+    [
+        ("he said 'don't go', didn't he", f"{LATIN}'", "he said don't go didn't he"),
+        ("O'Neill's 'fine day', o'er rock'n'roll", f"{LATIN}'", "o'neill's fine day o'er rock'n'roll"),
+        ("c'est 'la vie' qu'il aime aujourd'hui", f"{LATIN}'", "c'est la vie qu'il aime aujourd'hui"),
+        ("dell'arte 'e un'altra' ch'io", f"{LATIN}'", "dell'arte e un'altra ch'io"),
+        ("k'o jun nim", KICHE, "k'o jun nim"),
+    ],
+)
+def test_quotes_beside_elisions_go(text: str, letters: str, words: str) -> None:
+    assert apply_frontend(text, FrontendSettings(), letters).symbols == words

@@ -68,7 +68,9 @@ _POWER = re.compile(r"(?<=[0-9)])\*\*(?=[0-9(])")
 _STAR_KEY = re.compile(r"(?<=\b(?:dial|Dial|call|Call) )\*(?=[0-9])|(?<=\b[Pp]ress )\*(?=[0-9]|\s|[.,]|$)")
 _MINUS_GRADE = re.compile(r"(?<=\b(?:a|A) [A-D])-(?=[\s.,;!?]|$)")
 _STARS = re.compile(r"(?<![\w.])([1-7])\s?\*(?=\s(?:hotel|resort|restaurant|review|rating|general)s?\b)")
-_HIDDEN = re.compile(r"(?<![A-Za-z])[A-Za-z]++\*+[A-Za-z]++")
+_HIDDEN = re.compile(r"(?<![A-Za-z*])[A-Za-z]++(?:\*+[A-Za-z]++|\*{2,}(?!\S))")
+_MARKED = re.compile(r"(?<!\S)&(?=[A-Za-z])|(?<![\w&~])~(?=[A-Za-z])|(?<![\w&])#(?=[A-Za-z])|(?<![\w%])%(?=[A-Za-z])")
+"""Signs before a word, which are words themselves or marks of names, letters and hesitation: &John, ~A, #uh, %uh."""
 _HALF_OF_DAY = r"\s?[AaPp]\.?[Mm]\b\.?"
 _SPACED_DASH = re.compile(
     rf"(?<![0-9,.:])({SIGN}?[0-9][0-9,.:]*+(?: 000\b)*)({_HALF_OF_DAY}|\s?%)?\s[-–]\s"
@@ -177,6 +179,10 @@ def _negative(match: re.Match[str]) -> str:
     if float(match[1]) < float(match[2]):
         raise has_two_readings(f"{match[0]}{match[2]}", "minus, or to")
     return f"{match[1]} minus "
+
+
+def _marked(match: re.Match[str]) -> str:
+    raise has_two_readings(f"{match[0]}{match.string[match.end() : match.end() + 20]}", "a word, or a mark of the next")
 
 
 def _hidden(match: re.Match[str]) -> str:
@@ -339,6 +345,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _MINUS_GRADE.sub(" minus", text),
     lambda text: _TIMES.sub(" times ", text),
     lambda text: _HIDDEN.sub(_hidden, text),
+    lambda text: _MARKED.sub(_marked, text),
     lambda text: _SPACED_DASH.sub(_spaced_dash, text),
     lambda text: _NEGATIVE.sub(_negative, text),
     _spell_out_feet,

@@ -11,7 +11,9 @@ from importlib.metadata import version
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
 from voxline.text.settings import FrontendKind, FrontendSettings
 from voxline.text.transcripts import (
+    broken_word,
     decode_entities,
+    letters_or_quotes,
     normalize_transcript,
     not_understood,
     replace_tags,
@@ -78,11 +80,19 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
     if is_transcript and (unheard := not_understood(text)):
         raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
     if settings.kind == "transcript":
-        spoken = replace_tags(text, settings.tags, settings.tag_symbol)
-        words = normalize_transcript(spoken, letters + settings.tag_symbol if letters else "", settings.remove_marks)
+        spoken = _replace_tags(text, settings, settings.tag_symbol)
+        has_quotes = settings.apostrophes == "quotes"
+        if has_quotes and (piece := letters_or_quotes(spoken, letters)):
+            raise UnsupportedText(
+                f"{piece} in {quote_text(text)} may be in quotes, or have apostrophes that are letters; for these, set "
+                "frontend.apostrophes to letters"
+            )
+        words = normalize_transcript(
+            spoken, letters + settings.tag_symbol if letters else "", settings.remove_marks, has_quotes=has_quotes
+        )
         return FrontendOutput(words, words)
     if settings.kind in LANGUAGES.values():
-        text = replace_tags(text, settings.tags, "")
+        text = _replace_tags(text, settings, "")
         # English has words for its brackets: "less than".
         if tag := unknown_tag(text):
             raise UnsupportedText(f"{tag} in {quote_text(text)} is a tag; if it is a sound, name it in frontend.tags")
@@ -104,6 +114,13 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
 
     words = normalize_english(text)
     return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
+
+
+def _replace_tags(text: str, settings: FrontendSettings, symbol: str) -> str:
+    spoken = replace_tags(text, settings.tags, symbol)
+    if piece := broken_word(spoken):
+        raise UnsupportedText(f"{piece} in {quote_text(text)} has letters of a word in brackets; write what is said")
+    return spoken
 
 
 def _decode(text: str) -> str:

@@ -51,6 +51,11 @@ class FrontendSettings(Settings):
         description="transcript: signs to remove: vowel_signs (of Arabic and Hebrew), stress_marks (acute and grave, "
         "as in Russian textbooks), unless the alphabet has them",
     )
+    apostrophes: Literal["quotes", "letters"] = pydantic.Field(
+        "quotes",
+        description="transcript: what a pair of apostrophes around words is: quotes, which are removed, or letters, as "
+        "in K'iche' and Hawaiian; where a text has signs of both, the former is a reject",
+    )
     sandhi: bool = pydantic.Field(
         True, description="mandarin: apply tone sandhi (ni2 hao3), instead of the dictionary tones (ni3 hao3)"
     )

@@ -46,6 +46,12 @@ _NOT_UNDERSTOOD = (
 )
 _TAG_TIME = r"(?:[ ,@]*[0-9]{1,2}(?::[0-9]{2}){1,2}(?:\.[0-9]+)?)"
 """The time that transcription services write within a tag: [crosstalk 00:12:34]."""
+_NOT_UNDERSTOOD_TAG = re.compile(
+    # Fisher writes (( )) for speech that nobody understood, others (?).
+    rf"[\[<({{]\s*(?:(?:{_NOT_UNDERSTOOD}){_TAG_TIME}?\s*/?|\?+\s*)[\]>)}}]|\(\(\s*\)\)"
+    rf"|(?<!\S)(?:/(?:{_NOT_UNDERSTOOD})/|!(?:{_NOT_UNDERSTOOD}))(?!\w)",
+    re.IGNORECASE,
+)
 _SPOKEN_LAUGHING = re.compile(r"\[laughter-([^\]\s]{1,40})\]", re.IGNORECASE)
 """A word that was said while laughing, in Switchboard."""
 _TAG = re.compile(
@@ -66,6 +72,17 @@ EVERY_TAG = {
 }
 """Tags that stand for every string in a pair of brackets."""
 _MOST_NESTED = 3
+_VARIANT = re.compile(r"(?<=[^\W\d_])_1(?!\w)")
+"""Behind a word that is said in another way, in Switchboard: about_1."""
+_HESITATION = re.compile(r"(?<![\w%])%(?=(?:[aeou]h+|u[hm]+|h?mm*|hm+|[aeo]r+m*|[ae]h+m*)(?!\w))", re.IGNORECASE)
+"""Before a sound such as uh, in corpora of the LDC."""
+_SILENCE = re.compile(r"(?<!\S)!([A-Za-z]{2,20}(?:[_-][A-Za-z]{2,20})?)(?!\S)")
+"""Sounds as HTK and Kaldi write them: !SIL."""
+_BROKEN_WORD = re.compile(
+    r"(?:[^\W\d_]|(?<=[^\W\d_])')(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])|(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])-?[^\W\d_]"
+)
+"""Letters in brackets within a word: those that were not said (w[hat]-), or that may be (word(s)); notes (word[1])."""
+_HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:xxx|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
 _UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
@@ -96,6 +113,8 @@ _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|
 """English, Dutch and Maltese words, or endings apart, that begin with an apostrophe: it opens no quote."""
 _OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
+_AS_LETTER = re.compile(r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|([aeiou])'\1", re.IGNORECASE)
+"""Apostrophes within words that no elision of English or a Romance language has: those of glottal stops."""
 _TURNED_COMMA = "ʻ"
 _APOSTROPHE_LETTER = "ʼ"
 _TURNED = re.compile(r"(?<=\w)[‘`]")
@@ -143,7 +162,9 @@ _QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
 _QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{_APOSTROPHES}{_LOW_QUOTE}]")
 
 
-def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[Marks] = ()) -> str:
+def normalize_transcript(
+    text: str, letters: str = "", remove_marks: Collection[Marks] = (), *, has_quotes: bool = True
+) -> str:
     """Normalizes a transcript: lower case, NFC, plain apostrophes, no punctuation, single spaces.
 
     Full and half width become the usual one; invisible characters vanish; quotes made of apostrophes are quotes.
@@ -153,6 +174,7 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
         dotless i, capitals become small ones as in Turkish and Azeri. If it has digits, the marks of numbers stay
         (3.5, -5), for a reject where it lacks them. Empty: not known.
       remove_marks: signs that are removed, unless the alphabet has them.
+      has_quotes: False: an apostrophe where a word begins or ends is a letter, and no quote.
 
     >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
     "mister o'neill's first rate café"
@@ -175,10 +197,10 @@ def normalize_transcript(text: str, letters: str = "", remove_marks: Collection[
     # Quotes before the punctuation, which may stand between a word and its quote.
     text = rules.lower(rules.turned_commas(text)).translate(rules.apostrophes)
     if "'" in text:
-        text = _LONE_QUOTES.sub(" ", _without_pairs(text))
+        text = _LONE_QUOTES.sub(" ", _without_pairs(text) if has_quotes else text)
     text = rules.without_punctuation(text)
     if "'" in text:  # once more, beside what marks have become
-        text = _LONE_QUOTES.sub(" ", _without_pairs(text))
+        text = _LONE_QUOTES.sub(" ", _without_pairs(text) if has_quotes else text)
 
     # Lower case may decompose a letter, hence NFC a second time.
     return unicodedata.normalize("NFC", " ".join(text.split()))
@@ -211,7 +233,8 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     >>> replace_tags("[door slams] so (laughs) what (it seems)", ["[*]"], "")
     '  so   what (it seems)'
     """
-    if not any(bracket in text for bracket in "[<({（【+*#%"):
+    text = _HESITATION.sub("", _VARIANT.sub("", text))
+    if not any(bracket in text for bracket in "[<({（【+*#%!"):
         return text
     text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: "" if tag[1] is None and tag[2] is None else " ", text))
     names = [tag for tag in tags if tag not in EVERY_TAG]
@@ -231,21 +254,56 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
             after = text[tag.end() :].lstrip()[:1]
             if (before.isalnum() or before == ",") and after.isalnum():
                 return tag[0]
+        return replace_name(tag, name)
+
+    def replace_name(tag: re.Match[str], name: str) -> str:
+        name = re.sub("[_-]", " ", name).lower()
         is_sound = name in tags or (is_usual and name in _MORE_NOISES)
         return f" {symbol} " if is_sound else tag[0]
 
+    text = _SILENCE.sub(lambda tag: replace_name(tag, tag[1]), text)
     return _TAG.sub(replace, text)
 
 
 def not_understood(text: str) -> str:
     """The first tag of speech that nobody understood; empty if there is none.
 
-    >>> not_understood("open the <unk> door"), not_understood("an unknown door (soon)")
-    ('<unk>', '')
+    >>> not_understood("open the <unk> door"), not_understood("/unclear/ xxx"), not_understood("an unknown door (soon)")
+    ('<unk>', '/unclear/', '')
     """
-    # Fisher writes (( )) for speech that nobody understood.
-    tag = re.search(rf"[\[<({{]\s*(?:{_NOT_UNDERSTOOD}){_TAG_TIME}?\s*/?[\]>)}}]|\(\(\s*\)\)", text, re.IGNORECASE)
+    tag = _NOT_UNDERSTOOD_TAG.search(text) or _HIDDEN_WORD.search(text)
     return tag[0] if tag else ""
+
+
+def letters_or_quotes(text: str, letters: str) -> str:
+    """The first piece between apostrophes that may be quotes or letters; empty if there is none.
+
+    A text that has apostrophes as letters elsewhere, such as the glottal stop of k'o, may have them at ends of words.
+
+    >>> letters_or_quotes("K'o jun 'ixoq ri' nim", ""), letters_or_quotes("he said 'don't go' now", "")
+    ("'ixoq ri'", '')
+    """
+    if letters and not set(_APOSTROPHES) & set(letters):
+        return ""
+    plain = text.translate(_PLAIN_APOSTROPHES)
+    if plain.count("'") < 3 or not _AS_LETTER.search(plain):
+        return ""
+    quotes = _quotes(plain)
+    return plain[quotes[0][0] : quotes[1][1]] if quotes else ""
+
+
+def broken_word(text: str) -> str:
+    """The first piece of a word with letters in brackets; empty if there is none. Tags of sounds are none.
+
+    >>> broken_word("a w[hat]- did"), broken_word("the word(s)"), broken_word("说(笑)话 [sic] f (x)")
+    ('w[hat]', 'd(s)', '')
+    """
+    piece = next((piece for piece in _BROKEN_WORD.finditer(text) if _has_case(piece[0])), None)
+    return piece[0] if piece else ""
+
+
+def _has_case(text: str) -> bool:
+    return text.lower() != text.upper()
 
 
 def unknown_tag(text: str) -> str:
@@ -425,8 +483,11 @@ def _rules(letters: str) -> _Rules:
     return _Rules(letters)
 
 
-def _without_pairs(text: str) -> str:
-    """A text without quotes made of apostrophes that open and close; the time grows as its length."""
+_PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(_APOSTROPHES, "'"))
+
+
+def _quotes(text: str) -> list[tuple[int, int]]:
+    """The places of quotes made of apostrophes that open and close, in order; the time grows as the length."""
     opened: list[tuple[int, int]] = []
     quotes: list[tuple[int, int]] = []
     for mark in _OPENS_OR_CLOSES.finditer(text):
@@ -434,9 +495,13 @@ def _without_pairs(text: str) -> str:
             opened.append(mark.span())
         elif opened:
             quotes += [opened.pop(), mark.span()]
+    return sorted(quotes)
+
+
+def _without_pairs(text: str) -> str:
     pieces = []
     end = 0
-    for start, after in sorted(quotes):
+    for start, after in _quotes(text):
         pieces.append(text[end:start])
         end = after
     return "".join([*pieces, text[end:]])
