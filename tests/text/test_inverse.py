@@ -149,3 +149,27 @@ def test_mandarin_is_written_as_a_person_writes_it(row: list[str]) -> None:
 def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
     words = f"有{hanzi_number(str(number))}个"
     assert normalize_spoken(mandarin(words), "mandarin_transcript") == words
+
+
+@pytest.mark.parametrize(
+    ("spoken", "written"),
+    [
+        ("call eight hundred five five five one two three four", "call 800-555-1234"),
+        ("eight hundred five five five people", "eight hundred five five five people"),
+        ("eight hundred five people", "805 people"),
+        ("page twenty three twenty four", "page twenty three twenty four"),
+        ("chapter nineteen twenty, room nineteen twenty", "chapter nineteen twenty, room 1920"),
+        ("page one oh one, page twenty three", "page 101, page 23"),
+        ("the score was twenty ten, in twenty ten", "the score was twenty ten, in 2010"),
+        ("they won twenty ten in twenty twelve", "they won twenty ten in 2012"),
+        ("between twenty ten and twenty fifteen", "between 2010 and 2015"),
+        ("two to three hundred dollars", "two to three hundred dollars"),
+        ("between twenty two and thirty thousand people", "between twenty two and thirty thousand people"),
+        ("two hundred to three hundred, five to ten million", "200 to 300, 5 to 10 million"),
+        ("gave a quarter to ten people", "gave a quarter to 10 people"),
+        ("a quarter to nine kids, at a quarter to nine", "a quarter to nine kids, at 8:45"),
+        ("ate a quarter after two hours", "ate a quarter after two hours"),
+    ],
+)
+def test_numbers_with_two_readings_stay_words(spoken: str, written: str) -> None:
+    assert english(spoken) == written

@@ -1,7 +1,8 @@
-"""English numbers as words: counts, ordinals, years, decimals, fractions, money."""
+"""English numbers as words: counts, ordinals, years, decimals, fractions, money; and spoken ones read back."""
 
 import functools
 import re
+from dataclasses import dataclass
 from typing import Any
 
 MAX_DIGITS = 15
@@ -211,3 +212,156 @@ def parse_roman(numeral: str) -> int:
 
     # A smaller digit before a larger one is subtracted.
     return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))
+
+
+DIGIT_VALUES = {word: value for value, word in enumerate(UNDER_20[:10])} | {"oh": 0, "o": 0}
+SMALL_VALUES = {word: value for value, word in enumerate(UNDER_20) if value}
+TENS_VALUES = {word: 10 * tens for tens, word in enumerate(UNDER_100) if word}
+SCALE_VALUES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+LONGEST_ROW = 24
+"""Words that a number is looked for in, and digits of a code: the time must not grow as the square of the words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number among words.
+
+    Attributes:
+      text: in digits.
+      end: the place behind it.
+      whole: True of one without a decimal point and without a word such as million.
+    """
+
+    text: str
+    value: float
+    end: int
+    whole: bool
+
+
+# Spoken numbers, read back: each parser returns the value and the place behind it.
+
+
+def word_at(words: list[str], place: int) -> str:
+    return words[place] if 0 <= place < len(words) else ""
+
+
+def parse_under_100(words: list[str], place: int) -> tuple[int, int] | None:
+    word = word_at(words, place)
+    if word in SMALL_VALUES:
+        return SMALL_VALUES[word], place + 1
+    if word in TENS_VALUES:
+        digit = SMALL_VALUES.get(word_at(words, place + 1), 10)
+        return (TENS_VALUES[word] + digit, place + 2) if digit < 10 else (TENS_VALUES[word], place + 1)
+    return None
+
+
+def _parse_under_1000(words: list[str], place: int) -> tuple[int, int] | None:
+    first = parse_under_100(words, place)
+    if first is None or word_at(words, first[1]) != "hundred":
+        return first
+    value = first[0] * 100
+    end = first[1] + 1
+    # "one hundred and five" is one number, "one hundred and two hundred" are two.
+    behind = parse_under_100(words, end + (word_at(words, end) == "and"))
+    if is_digit_row(words, end):
+        return value, end
+    if behind and word_at(words, behind[1]) != "hundred":
+        return value + behind[0], behind[1]
+    return value, end
+
+
+def parse_cardinal(words: list[str], place: int) -> tuple[int, int] | None:
+    """A whole number above zero: groups of up to three digits, each with a smaller scale than the one before."""
+    if word_at(words, place) == "a" and word_at(words, place + 1) in ("hundred", *SCALE_VALUES):
+        number = parse_cardinal(["one", *words[place + 1 : place + 1 + LONGEST_ROW]], 0)
+        return (number[0], place + number[1]) if number else None
+    # Groups of up to three digits: each has a smaller scale than the one before it.
+    total = 0
+    end = place
+    least = 10**15
+    while group := _parse_under_1000(words, end + (bool(total) and word_at(words, end) == "and")):
+        scale = SCALE_VALUES.get(word_at(words, group[1]), 1)
+        if scale >= least:
+            break
+        total += group[0] * scale
+        end = group[1] + (scale > 1)
+        least = scale
+        if scale == 1:
+            break
+    return (total, end) if total else None
+
+
+def parse_digit_run(words: list[str], place: int) -> tuple[str, int]:
+    """Digits that are said one by one."""
+    end = place
+    while end < place + LONGEST_ROW and word_at(words, end) in DIGIT_VALUES:
+        end += 1
+    return "".join(str(DIGIT_VALUES[word]) for word in words[place:end]), end
+
+
+def parse_amount(words: list[str], place: int) -> Amount | None:
+    """A number with its sign, its decimals and its scale: minus five, two point five million."""
+    begin = place + (word_at(words, place) in ("minus", "negative"))
+    sign = "-" * (begin > place)
+    number = (0, begin + 1) if word_at(words, begin) == "zero" else parse_cardinal(words, begin)
+    if number is None:
+        return None
+    value, end = number
+    scale = word_at(words, end - 1)
+    # Two million stays a word and a figure; two million three has seven digits.
+    is_round = scale in ("million", "billion", "trillion") and value % SCALE_VALUES[scale] == 0
+    text = f"{value // SCALE_VALUES[scale]:,} {scale}" if is_round else f"{value:,}"
+    # Decimals: digits one by one, or one number; versions have several points.
+    points = ""
+    while word_at(words, end) == "point" and word_at(words, end + 1) in (*DIGIT_VALUES, *TENS_VALUES, *SMALL_VALUES):
+        digits, behind = parse_digit_run(words, end + 1)
+        if not digits and (under := parse_under_100(words, end + 1)):
+            digits = str(under[0])
+            behind = under[1]
+        points += f".{digits}"
+        end = behind
+    if points:
+        scale = word_at(words, end)
+        is_scaled = scale in ("million", "billion", "trillion")
+        return Amount(f"{sign}{value}{points}{f' {scale}' * is_scaled}", value, end + is_scaled, False)
+    return Amount(sign + text, value, end, not is_round)
+
+
+def parse_pair(words: list[str], place: int) -> tuple[str, int] | None:
+    """Two numbers that are one when they are written: nineteen eighty four, one oh one, sixteen hundred."""
+    first = parse_under_100(words, place)
+    if first is None:
+        return None
+    value, end = first
+    # One oh one; of more digits it is a row.
+    if (
+        word_at(words, end) in ("oh", "o")
+        and DIGIT_VALUES.get(word_at(words, end + 1), 0) > 0
+        and not is_digit(words, end + 2)
+    ):
+        return f"{value}0{DIGIT_VALUES[words[end + 1]]}", end + 2
+    if word_at(words, end) == "hundred" and value > 9:
+        return (f"{value}00", end + 1) if parse_under_100(words, end + 1) is None else None
+    second = parse_under_100(words, end)
+    return (f"{value}{second[0]}", second[1]) if second and second[0] > 9 else None
+
+
+def is_digit_row(words: list[str], place: int) -> bool:
+    """Returns whether digits are said one by one from a place on: eight hundred, five five five."""
+    return is_digit(words, place) and is_digit(words, place + 1)
+
+
+def is_digit(words: list[str], place: int) -> bool:
+    return word_at(words, place) in DIGIT_VALUES
+
+
+def parse_year(words: list[str], place: int) -> tuple[str, int] | None:
+    """A year from 1100 to 2099, as it is said."""
+    if (pair := parse_pair(words, place)) and len(pair[0]) == 4 and "1100" <= pair[0] <= "2099":
+        return pair
+    number = parse_cardinal(words, place)
+    return (str(number[0]), number[1]) if number and 2000 <= number[0] <= 2099 else None
+
+
+def is_number_word(word: str) -> bool:
+    return word in SMALL_VALUES or word in TENS_VALUES or word in ("zero", "oh")
