@@ -249,11 +249,13 @@ _MAIL_HOST = re.compile(r"(?<=@)[A-Za-z0-9][\w-]{0,62}(?:\.[\w-]{1,62}){1,6}")
 
 def _site(match: re.Match[str]) -> str:
     """bbc.co.uk, http://a.b/c, index.html: the marks are said."""
+    # What only looks like an address is the end of a sentence without a space behind it.
     scheme, host, path = match.groups()
     is_site = scheme or host.startswith("www.") or _ENDS_AS_SITE.fullmatch(host)
     if not is_site:
         return match[0]
 
+    # A full stop behind the path ends the sentence.
     path, end = (path[:-1], ".") if path.endswith(".") else (path, "")
     spoken = (f"{scheme} colon slash slash " if scheme else "") + host.replace(".", " dot ")
     return spoken + path.replace(".", " dot ").replace("/", " slash ") + end
@@ -313,6 +315,7 @@ def _watts_or_west(match: re.Match[str]) -> str:
 
 def _number_or_no(match: re.Match[str]) -> str:
     """Said no. 5 people came: the point may end a sentence."""
+    # What is counted follows a number: no. 5 people came.
     before = match[1] or ""
     is_counted = match[2] and _AFTER_NUMBERS.fullmatch(match[2])
     if _HAS_NUMBER.fullmatch(before) or not (_SAID.fullmatch(before) or is_counted):

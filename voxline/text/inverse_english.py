@@ -154,6 +154,7 @@ def _shared_hundreds(words: list[str]) -> set[int]:
         most = parse_cardinal(words, middle + 1)
         if most is None or words[most[1] - 1] not in ("hundred", "thousand"):
             continue
+        # The number before "to" has one word or two, such as twenty two, and stands alone.
         is_two_words = middle > 1 and words[middle - 2] in TENS_VALUES and SMALL_VALUES.get(words[middle - 1], 10) < 10
         first = middle - 1 - is_two_words
         is_part = first > 0 and words[first - 1] in (

@@ -152,6 +152,7 @@ def _day(match: re.Match[str]) -> str:
     day = int(match[2])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return _refuse("a day, or two numbers")(match)
+    # The digits of October would be ten and another number.
     if month == 10:
         return "十一" if day == 1 else _refuse("a day, or ten and another number")(match)
     return hanzi_digits(f"{month}{day}")
@@ -170,6 +171,7 @@ def _time(match: re.Match[str]) -> str:
     second = match[3]
     if hour > 24 or minute > 59 or int(second or 0) > 59:
         return match[0]
+    # Minutes and seconds below ten have a zero.
     spoken = ("两" if hour == 2 else _whole(hour)) + "点"
     if minute or second:
         spoken += f"{'零' if 0 < minute < 10 else ''}{_whole(minute)}分"
@@ -197,6 +199,7 @@ def _range(match: re.Match[str]) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
+    # The share is said before its number: 百分之五.
     number = match[1]
     if share := _SHARES.get(match[2]):
         return share + hanzi_number(number)
@@ -205,6 +208,7 @@ def _unit(match: re.Match[str]) -> str:
 
 def _dotted(match: re.Match[str]) -> str:
     """A version or an address: 1.2.3, 192.168.1.1."""
+    # The digits of an address are said one by one; elsewhere those of one group may be a number.
     groups = match[0].split(".")
     is_address = len(groups) == 4 and all(int(group) < 256 for group in groups)
     if not is_address and any(len(group) > 1 for group in groups):
@@ -270,7 +274,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"(?<![0-9.])([1-9]|1[0-2])\.([1-9]|[12][0-9]|3[01])(?=[“”\"]?(?:{_EVENTS}))", _day),
     _sub(r"(?<![0-9])0([1-9])(?=[月日号])", r"\1"),
     _sub(r"(?<![0-9.])[0-9]{1,3}(?:\.[0-9]{1,3}){2,5}(?![0-9]|\.[0-9])", _dotted),
-    # Ranges, before what stands at their ends is spelled out.
+    # Ranges, before their ends are spelled out.
     _sub(r"(?<=[0-9])\s?(?:[—-]{2,3})\s?(?=[0-9])", _refuse("到, or a pause")),
     _sub(
         rf"((?:比分|战胜|击败|胜|负|平|赢|输)[^0-9]{{0,6}}[0-9]{{1,3}}){_DASH}(?=[0-9]{{1,3}}(?![0-9.:%]))",

@@ -285,6 +285,7 @@ def letters_or_quotes(text: str, letters: str) -> str:
     """
     if letters and not set(_APOSTROPHES) & set(letters):
         return ""
+    # Two apostrophes of the quotes, and one that shows what apostrophes are here.
     plain = text.translate(_PLAIN_APOSTROPHES)
     if plain.count("'") < 3 or not _AS_LETTER.search(plain):
         return ""
@@ -298,6 +299,7 @@ def broken_word(text: str) -> str:
     >>> broken_word("a w[hat]- did"), broken_word("the word(s)"), broken_word("说(笑)话 [sic] f (x)")
     ('w[hat]', 'd(s)', '')
     """
+    # Scripts without spaces have brackets beside their words.
     piece = next((piece for piece in _BROKEN_WORD.finditer(text) if _has_case(piece[0])), None)
     return piece[0] if piece else ""
 
