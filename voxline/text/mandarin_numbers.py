@@ -55,8 +55,6 @@ def expand_mandarin_numbers(text: str) -> str:
     Raises:
       UnsupportedText: a number has more than one reading.
     """
-    if not any(character.isdigit() or character in _FRACTIONS for character in text):
-        return text
     for rule in _RULES:
         text = rule(text)
     return text
@@ -262,6 +260,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         _telephone,
     ),
     _sub(rf"({_CALL}{_QUOTE})(?<![0-9.])({_SERVICE}|{_SERVICES}|96[0-9]{{3}}){_NOT_COUNTED}", _called),
+    _sub(rf"((?:拨打|拨|打))({_SERVICES}|10000)(?=号)", _called),
     _sub(rf"()(?<![0-9.:/-])({_SERVICE}|{_SERVICES}|96[0-9]{{3}})(?=[”\"'’」]?\s?(?:{_SERVED}))", _called),
     _sub(rf"^\s*(?:{_SERVICE})\s*[.。!！?？]?$", _refuse("a service number, or a count")),
     _sub(rf"()(?<![0-9.:/共约有达超过近为计第价余至到增减=-])({_SERVICES}){_NOT_COUNTED}", _called),
@@ -291,6 +290,9 @@ _RULES: tuple[Callable[[str], str], ...] = (
         rf"([0-9](?:[年月日号时点分秒天周岁元个人米度级万亿]|小时|分钟|公里|{_ANY_UNIT})){_DASH}(?=[0-9¥$€£])",
         r"\1到",
     ),
+    _sub(rf"(?<=[0-9]){_DASH}(?=(?:次日|翌日|第二天|当[日天]|[上下]午|中午|凌晨|[早晚]上?)[0-9])", "到"),
+    _sub(rf"(?<=[周期][一二三四五六日天]){_DASH}(?=周|星期)", "到"),
+    _sub(rf"(?<=[一二三四五六七八九十][月日号]){_DASH}(?=[一二三四五六七八九十]{{1,3}}[月日号])", "到"),
     # Years.
     _sub(r"(?<![0-9])([0-9]{4})[到至]([0-9]{4})(?=年)", lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}"),
     _sub(
