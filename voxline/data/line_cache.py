@@ -252,6 +252,7 @@ def iter_pieces(file: IO[bytes], path: Path | str) -> Iterator[tuple[bytes, list
     A piece ends with a line whose own bytes say so. So a line that is changed, added or removed alters its piece and
     at most the next one, wherever it is.
 
+    >>> import io
     >>> lines = [b"%d\\n" % number for number in range(1000)]
     >>> changed = [*lines[:500], b"new\\n", *lines[500:]]
     >>> before, after = (dict(iter_pieces(io.BytesIO(b"".join(part)), "")) for part in (lines, changed))
