@@ -257,7 +257,7 @@ def iter_pieces(file: IO[bytes], path: Path | str) -> Iterator[tuple[bytes, list
     >>> changed = [*lines[:500], b"new\\n", *lines[500:]]
     >>> before, after = (dict(iter_pieces(io.BytesIO(b"".join(part)), "")) for part in (lines, changed))
     >>> len(before), len(after.keys() - before.keys())
-    (31, 1)
+    (28, 1)
 
     Args:
       path: names the file in messages.
