@@ -41,7 +41,7 @@ _ABOVE_NOISE_DB = 12.0
 _LEAST_RANGE_DB = 20.0
 """Between noise and speech. With less there is no telling them apart by the level, and nothing is cut."""
 _STEADY_DB = 8.0
-"""Noise stays within so much, and speech mostly does not; some of that from far away, 10 dB above noise, is left out."""
+"""Noise stays within so much, and speech mostly does not; some from far away, 10 dB above noise, is left out."""
 _BURST_SECONDS = 0.04
 _AROUND_BURST_SECONDS = 0.1
 """A shorter sound between two silences of at least so much is a click."""
