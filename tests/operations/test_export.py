@@ -157,7 +157,7 @@ def test_json_has_the_prosody_of_each_recording(published: Path, tmp_path: Path)
         middle = len(line["f0"]) // 2
         around = pcm[middle * hop - 200 : middle * hop + 200] / 32768
         assert line["energy"][middle] == pytest.approx(10 * np.log10(np.mean(around**2)), abs=0.02)
-        speech = line["speech"]
+        speech = line["measured"]
         assert 0 <= speech["onset_seconds"] <= speech["offset_seconds"] <= line["duration"]
         assert all(value == round(value, 2) for value in line["f0"] + line["energy"]), "no digits of single precision"
         assert set(line["f0"]) == {0} or min(value for value in line["f0"] if value) >= 65

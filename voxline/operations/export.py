@@ -310,8 +310,8 @@ def _write_json(
                 "token_ids": alphabet.encode(row.text),
             }
             line |= {"audio_hash": row.audio_hash, "sample_rate": utterance.sample_rate}
-            # Inside a mapping, since beside `duration` they would read as where the utterance lies in its file.
-            line["speech"] = {"onset_seconds": prosody.onset, "offset_seconds": prosody.offset}
+            # As convert's manifest has them: beside `duration` they would read as the place in a longer file.
+            line["measured"] = {"onset_seconds": prosody.onset, "offset_seconds": prosody.offset}
             line |= {"hop_seconds": hop / utterance.sample_rate, "total_frames": len(prosody.f0)}
 
             # As doubles: 121.3 in single precision is written 121.30000305175781.
