@@ -135,6 +135,22 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
         ("the end.Then he, U.S. 3.5, e.g.this", "the end then he u s three point five for example this"),
         ("6 S. Main, 12 E. 5th, 5 W. Main St.", "six south main twelve east fifth five west main street"),
         ("it uses 5 W. The lamp", "it uses five watts the lamp"),
+        ("Call 555-GET-FOOD or 1-800-GOT-JUNK", "call five five five get food or one eight hundred got junk"),
+        (
+            "CALL (555) GET-FOOD. A 365-DAY-LONG TRIP",
+            "call five five five get food a three hundred sixty five day long trip",
+        ),
+        ("5`10, 5 '10\", 5'-10\"", "five foot ten five foot ten five foot ten"),
+        ("10-4, good buddy, open 9-5, 24-7", "ten four good buddy open nine to five twenty four seven"),
+        (
+            "order 48201937, 1234567 people",
+            "order four eight two zero one nine three seven one million two hundred thirty four thousand "
+            "five hundred sixty seven people",
+        ),
+        (
+            "They saw St. Louis, Port St. Foo and Professor Dr. Lee",
+            "they saw saint louis port saint foo and professor doctor lee",
+        ),
         ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
     ],
 )
@@ -145,6 +161,7 @@ def test_marks_beside_numbers_are_words(written: str, spoken: str) -> None:
 REFUSED = """
 12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
+10-4|it was 10-4|20201225|on 25122020 we met|13812345678|Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston
 No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
@@ -201,6 +218,7 @@ MANDARIN = """
 15:30:20 十五点三十分二十秒|15:00:05 十五点零分零五秒|50㎡ 五十平方米|50m² 五十平方米|3㎥ 三立方米|100㎢ 一百平方公里
 5‰ 千分之五|220V 二百二十伏|500mL 五百毫升|100元/㎡ 一百元每平方米|3次/天 三次每天|3½ 三又二分之一|①②号 一二号
 192.168.1.1 一九二点一六八点一点一|卡尔·马克思 卡尔马克思|x² x 的平方
+5\u00a0000元 五千元|共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 """.strip().replace("\n", "|")
 
 
@@ -226,6 +244,8 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
         "来了.5个",
         "13·40",
         "5…10",
+        "有12 500人",
+        "3 400克",
     ],
 )
 def test_a_mandarin_number_with_two_readings_is_refused(text: str) -> None:

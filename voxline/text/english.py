@@ -16,6 +16,8 @@ from voxline.text.english_abbreviations import (
     expand_abbreviations,
     expand_per,
     expand_units,
+    from_capitals,
+    is_in_capitals,
     put_apart,
     unit_name,
 )
@@ -29,6 +31,7 @@ from voxline.text.english_marks import (
     falling_numbers,
     has_two_readings,
     hyphened_numbers,
+    long_number,
     model_name,
     plural_digits,
     spell_out_marks,
@@ -133,7 +136,8 @@ def normalize_english(text: str, *, whole: bool = True) -> str:
     Raises:
       UnsupportedText: some characters have no sound in English, or there are no words.
     """
-    words = _apply_rules(text, whole)
+    # In a text of capitals, I is a word and a letter rather than a numeral.
+    words = _apply_rules(from_capitals(text) if is_in_capitals(text) else text, whole)
     # The output of a rule may match another one ("mr2" → "mr two"), so the rules are applied until nothing changes.
     for _ in range(8):
         again = _apply_rules(words, whole)
@@ -429,6 +433,8 @@ def _bare(match: re.Match[str]) -> str:
     digits = match[0]
     if len(digits) == 4 and digits.isdigit() and ("1100" <= digits <= "1999" or "2000" < digits <= "2099"):
         return f" {numbers.year(digits)} "
+    if len(digits) > 6 and digits.isdigit():
+        return f" {long_number(match)} "
     return f" {numbers.decimal(digits)} "
 
 
@@ -466,10 +472,6 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9])-(?=(?:st|nd|rd|th)\b)", ""),
     _sub(r"(?<![\w/.,-])([0-9]{1,3})-(?=[1-9]/(?:[2-9]|16|32)(?![0-9/-]))", r"\1 "),
     # Telephone numbers that are words, in part.
-    _sub(
-        r"(?<![\w-])([0-9]{3})-((?:[A-Z]{3}-)?[A-Z]{4})(?![\w-])",
-        lambda m: f"{numbers.digit_by_digit(m[1])} {m[2].replace('-', ' ')}",
-    ),
     _sub(
         r"(?<![\w.,+-])\+?1[ .-](8(?:00|88|77|66|55|44|33))-"
         r"((?:[A-Za-z0-9]{1,12}-){0,3}[A-Za-z]{3,12}[A-Za-z0-9]{0,9})(?![\w-])",
@@ -650,7 +652,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![A-Za-z0-9])([Qq])([1-4])-([0-9]{2})\b", model_name),
     _sub(r"(?<=[A-Za-z])([0-9]{1,4})/(?=[0-9]{1,4}\b)", r"\1 slash "),
     _sub(r"(?<![\w.,:/+-])[0-9]{1,20}(?:-[0-9]{1,20}){2,9}(?![\w-]|[.,:/][0-9])", hyphened_numbers),
-    _sub(r"(?<![\w.,:/+-])([0-9]{3,4})-([0-9]{1,4})(?![a-z0-9_%°-]|[.,:/][0-9])", falling_numbers),
+    _sub(r"(?<![\w.,:/+-])([0-9]{1,4})-([0-9]{1,4})(?![a-z0-9_%°-]|[.,:/][0-9])", falling_numbers),
     _sub(r"(?<![0-9/-])50[/-]50(?![0-9/-])", "fifty fifty"),
     _sub(r"(?<![0-9/-])20[/-]20(?=\s(?:vision|hindsight))", "twenty twenty"),
     _sub(r"(?<=[0-9]%)\s?[-–]\s?(?=[0-9])|(?<=[0-9]°)[-–](?=[0-9])", " to "),

@@ -3,6 +3,7 @@
 import re
 
 from voxline.text import english_numbers as numbers
+from voxline.text.alphabet import UnsupportedText
 
 _ALWAYS = {"mr": "mister", "mrs": "missus", "etc": "et cetera", "vs": "versus", "messrs": "messrs"}
 """With or without a dot, in any case."""
@@ -52,7 +53,38 @@ _STREET_RULE = re.compile(
     # A house before it and a town behind it: 5 Main St. New York.
     r"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[NSEW]\.?\s)?[A-Z][a-z]{1,20}\s)(St|Dr)\.?(?=\s[A-Z][a-z])"
 )
+_FUNCTION_WORDS = (
+    "and|or|in|at|near|is|was|to|on|by|with|from|the|for|until|where|when|between|toward|towards|then|because|has|had|are|"
+    "were|before|after|behind|across|opposite|past|off|via|but|this|that|we|i|he|she|they|it"
+)
+"""What stands behind the name of a street, and before no name: MAIN ST. AND."""
+_SAINTS = (
+    "Agatha|Agnes|Alban(?:s|'s)?|Ambrose|Andrews?|Ann[ae]?|Anthony|Augustine|Austell|Barbara|Barnabas|Bartholomew|Basil|"
+    "Benedict|Bernard|Brendan|Bride|Brigid|Catharines?|Catherine|Cecilia|Charles|Christopher|Clair|Clare|Clement|Cloud|"
+    "Columba|Croix|Cuthbert|Cyril|David|Denis|Dominic|Dunstan|Edmunds?|Elizabeth|Elmo|Emilion|Etienne|Francis|Gall|"
+    "Gallen|George|Germain|Giles|Gotthard|Gregory|Helena?|Helens|Helier|Hilda|Ignatius|Ives|Jacques|James|Jean|Jerome|"
+    "Joan|John(?:s|'s)?|Joseph|Jude|Julian|Katherine|Kilda|Kitts|Laurence|Lawrence|Leger|Leonards?|Louis|Lucia|Lucie|"
+    "Lucy|Luke|Maarten|Malo|Margaret|Mark|Martha|Martins?|Mary|Matthew|Matthias|Maurice|Mawes|Michael|Monica|Moritz|"
+    "Neots|Nicholas|Nick|Olaf|Olave|Omer|Oswald|Pancras|Patrick|Paul|Peters?|Petersburg|Philip|Pierre|Piran|Quentin|"
+    "Raphael|Regis|Remy|Rita|Sebastian|Simon|Stanislaus|Stephens?|Sulpice|Swithin|Teresa|Th[eé]r[eè]se|Thomas|Timothy|"
+    "Tropez|Ursula|Valentine|Veronica|Vincent|Vitus|Xavier"
+)
+"""Whom St. stands for, and what is named after them, whatever is before it."""
+_BEFORE_SAINTS = (
+    "Mount|Port|Lake|Fort|Sault|Bay|River|Point|Isle|East|West|North|South|New|Old|Great|Little|Church|Cathedral|Abbey|"
+    "Father|Sister|Brother|Mother|Blessed|Sir|Lord|Lady|Island|Castle|Chapel|College|Feast|Visit|See|Dear|Good|Even"
+)
+_DOCTORED = (
+    "Professor|Prof|Herr|Frau|Doctor|Yes|No|Dear|Father|Senator|General|Colonel|Captain|Major|Rabbi|Bishop|Archbishop|"
+    "Reverend|Rev|Dean|Chancellor|Minister|President|Secretary|Mayor|Governor|Nurse|Sir|Poor|Good|Old|Mr|Mrs|Ms"
+)
 _THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
+_STREET_OR_SAINT = re.compile(
+    # Within a sentence: its first word has a capital for another reason.
+    rf"(?:(?<=[\w,;]\s)|(?<=^))(?!(?:{_BEFORE_SAINTS}|{_FUNCTION_WORDS})\b)[A-Z][a-z]{{1,20}}\sSt\.\s"
+    rf"(?!(?:{_SAINTS})\b)(?=[A-Z][a-z])"
+)
+_DRIVE_OR_DOCTOR = re.compile(rf"(?<=[\w,;]\s)(?!(?:{_DOCTORED})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])")
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
 _NUMBER_RULE = re.compile(rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
@@ -93,9 +125,19 @@ def expand_abbreviations(text: str) -> str:
     text = _STREET_RULE.sub(
         lambda match: put_apart(match, _STREETS[match[1]] if match[1] else match[2] + _STREETS[match[3]]), text
     )
+    text = _STREET_OR_SAINT.sub(_street_or_saint, text)
+    text = _DRIVE_OR_DOCTOR.sub(_drive_or_doctor, text)
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
     # The dot of an abbreviation at the end of a sentence also ends the sentence.
     return _END_RULE.sub(lambda match: put_apart(match, _ENDS[match[1]] + (". " if match[2] else "")), text)
+
+
+def _street_or_saint(match: re.Match[str]) -> str:
+    raise UnsupportedText(f"{match[0].strip()!r} has more than one reading: street, or saint; write it in words")
+
+
+def _drive_or_doctor(match: re.Match[str]) -> str:
+    raise UnsupportedText(f"{match[0].strip()!r} has more than one reading: drive, or doctor; write it in words")
 
 
 def _always(match: re.Match[str]) -> str:
@@ -106,11 +148,6 @@ def _cased(word: str) -> str:
     return word.lower() if word.lower() in _BEFORE_NUMBERS else word.capitalize()
 
 
-_FUNCTION_WORDS = (
-    "and|or|in|at|near|is|was|to|on|by|with|from|the|for|until|where|when|between|toward|towards|then|because|has|had|are|"
-    "were|before|after|behind|across|opposite|past|off|via|but|this|that|we|i|he|she|they|it"
-)
-"""What stands behind the name of a street, and before no name: MAIN ST. AND."""
 _TITLED = {title.lower(): title for title in _TITLES}
 _ENDED = {end.lower(): end for end in (*_ENDS, *_STREETS)}
 _IN_CAPITALS = (
@@ -124,6 +161,10 @@ _STREET_IN_CAPITALS = re.compile(
     rf"(?<=\w )(?<!\band )(?<!\bor )(?<!\bof )(?<!\bthe )(?<!\bin )(?<!\bat )st\.(?=\s+(?:{_FUNCTION_WORDS})\b)"
     rf"|(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))((?:[nsew]\.?\s)?(?!(?:{_FUNCTION_WORDS})\b)[a-z]{{2,20}}\s)(st|dr)\.(?=\s)"
     r"|(?<=\b(?:main|wall|high|park|pine) )st\."
+)
+_SAINT_IN_CAPITALS = re.compile(
+    rf"\b(?!(?:{_BEFORE_SAINTS.lower()}|{_FUNCTION_WORDS}|of|a|an|as|our)\b)[a-z]{{2,20}}\sst\.\s"
+    rf"(?!(?:{_SAINTS.lower()})\b)(?=[a-z])"
 )
 _NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")
 
@@ -156,6 +197,7 @@ def from_capitals(text: str) -> str:
     text = _STREET_IN_CAPITALS.sub(
         lambda match: match[1] + _STREETS[match[2].capitalize()] if match[2] else "street", text.lower()
     )
+    text = _SAINT_IN_CAPITALS.sub(_street_or_saint, text)
     for rule, spelling in _IN_CAPITALS:
         text = rule.sub(lambda match, spelling=spelling: _recased(match, spelling), text)  # type: ignore[misc]
     text = _NAMED.sub(lambda match: match[1] + match[2].upper(), text)

@@ -85,6 +85,11 @@ _FEET = re.compile(
     r"(?:(?<![\w.,'])|(?<=['′’]x))((?:\b(?:[Aa]n?|[Tt]he)\s)?)([0-9]{1,3})['′’](?:(?=\s?x\s?[0-9])|(?![\w'’\"]))(?=(\s[a-z]+)?)"
 )
 _AFTER_FEET = frozenset("tall high long wide deep by x of and or in at to from above below apart away".split())  # noqa: SIM905
+_FEET_MARK = re.compile(
+    r"(?:(?<=[0-9])[`´](?=\s?[0-9]{1,2}(?![0-9]))|(?<=\b[1-9])\s['′’](?=[0-9]{1,2}(?:[\"″”]|'')))"
+    r"|(?<=[1-9]['′’])-(?=[0-9]{1,2}(?:[\"″”]|''))"
+)
+"""Of heights: 5`10, 5 '10", 5'-10"."""
 _OPENING_APOSTROPHE = re.compile(r"(?<!\w)['‘](?=\w)")
 _INCHES = re.compile(
     rf"(?:(?<![\w.,/])|(?<=[\"″]x))((?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?)?{_HALF}|(?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}"
@@ -191,6 +196,7 @@ def _hidden(match: re.Match[str]) -> str:
 
 def _spell_out_feet(text: str) -> str:
     """Marks of feet and inches, which later are quotes; a quote that was opened is closed by the next one."""
+    text = _FEET_MARK.sub(lambda match: "" if match[0] == "-" else "'", text)
     if not any(mark in text for mark in "'′’\"″"):
         return text
     is_quoted = _OPENING_APOSTROPHE.search(text)
@@ -323,11 +329,31 @@ def _number_or_no(match: re.Match[str]) -> str:
     raise has_two_readings(match[0], "number, or no at the end of a sentence")
 
 
+_TELEPHONE_NAME = re.compile(
+    r"(?<![\w.,-])(?:\+?(1)[ -])?(?:\(([0-9]{3})\)\s?|([0-9]{3})-)"
+    r"(?!(?:[0-9]{3}-[0-9]{4}|(?:day|odd|bed|man|ton|lap|row|car|gun|hit|mph|bit|win|run|mile|year|foot|page|word)\b))"
+    r"([A-Z0-9]{3}-[A-Z0-9]{4}|[a-z]{3}-[a-z]{4}|[A-Z]{4})(?![\w-])"
+)
+"""555-GET-FOOD, a telephone number of which letters stand for digits; 365-day-long and 365-year are none."""
+
+
+def _named_telephone(match: re.Match[str]) -> str:
+    """The digits one by one, and the words: a text of capitals has its words in small letters."""
+    if match[1] and (match[2] or match[3]).startswith("8"):
+        return match[0]  # 1-800 is a name
+    parts = re.findall("[A-Za-z]+|[0-9]+", match[4])
+    spoken = [numbers.digit_by_digit(part) if part.isdigit() else part for part in parts]
+    country = ["one"] if match[1] else []
+    area = match[2] or match[3]
+    return " ".join([*country, "eight hundred" if area == "800" else numbers.digit_by_digit(area), *spoken])
+
+
 _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: (
         _SITE.sub(lambda match: put_apart(match, _site(match)), text) if "." in text or "://" in text else text
     ),
     lambda text: _MAIL_HOST.sub(lambda match: match[0].replace(".", " dot "), _MAILBOX.sub(" dot ", text)),
+    lambda text: _TELEPHONE_NAME.sub(lambda match: put_apart(match, _named_telephone(match)), text),
     lambda text: _NUMBER_OR_NO.sub(_number_or_no, text),
     lambda text: _SMALL_M.sub(_small_m, text),
     lambda text: _THOUSANDS_OR_DECIMALS.sub(_thousands_or_decimals, text),
@@ -379,11 +405,61 @@ def falling_numbers(match: re.Match[str]) -> str:
     is_airliner = re.fullmatch("7[0-8]7", match[1]) and (second < 11 or not second % 100)
     if is_airliner and not _BEFORE_RANGES.search(match.string, max(0, match.start() - 12), match.start()):
         return f"{numbers.pairs(match[1])} {numbers.pairs(match[2]) if second > 99 else numbers.cardinal(match[2])}"
+    if len(match[1]) < 3:
+        return _falling_pair(match, first, second)
     if first < second or is_year or is_score(match.string, match.start(), match.end()):
         return match[0]
     if len(match[1]) == len(match[2]) == 3 and first % 100 and not second % 100:
         return f"{numbers.pairs(match[1])} {numbers.pairs(match[2])}"
     raise has_two_readings(match[0], "to, minus, or the name of a model")
+
+
+_BEFORE_HOURS = re.compile(
+    r"\b(?:open|opens|hours?|from|between|works?|worked|working|weekdays|weekends|daily|days?|shift|today|tomorrow|is)"
+    r":?\s$",
+    re.IGNORECASE,
+)
+_AFTER_HOURS = re.compile(r",?\s(?:job|jobs|shift|shifts|work|worker|schedule|workday|daily|weekdays|on\s[A-Z])")
+_AFTER_RADIO = re.compile(r",?\s(?:good\sbuddy|roger|over\sand\sout|copy\sthat)", re.IGNORECASE)
+_BEFORE_RADIO = re.compile(r"\b(?:big|roger|copy\sthat|that's\sa)[,.]?\s$", re.IGNORECASE)
+
+
+def _falling_pair(match: re.Match[str], first: int, second: int) -> str:
+    """9-5 are hours, 3-0 is a score, 10-4 is said on the radio as ten four."""
+    text = match.string
+    start = match.start()
+    if match[0] == "24-7":
+        return "twenty-four seven"
+    if first <= second or is_score(text, start, match.end()):
+        return match[0]
+    is_said = _AFTER_RADIO.match(text, match.end()) or _BEFORE_RADIO.search(text, max(0, start - 12), start)
+    if is_said and first in (10, 11):
+        return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}"
+    is_open = _BEFORE_HOURS.search(text, max(0, start - 12), start) or _AFTER_HOURS.match(text, match.end())
+    if is_open and first <= 12 and not (first == 10 and text[:start].rstrip().endswith("is")):
+        return match[0]
+    raise has_two_readings(match[0], f"{first} to {second}, {first} {second}, or minus")
+
+
+_CODE_BEFORE = re.compile(
+    r"\b(?:orders?|accounts?|number|no\.?|code|id|pin|reference|ref|ticket|tracking|serial|invoice|policy|phone|call|called|"
+    r"dial|dialed|telephone|tel\.?|mobile|cell|fax|extension|member|passport|licen[cs]e|case|card|text|isbn|batch|model|sku|"
+    r"part)(?:\snumber|\sno\.?|\sid|\scode)?\s?(?:(?:is|was|at|on|to)\s)?[:#]?\s?$",
+    re.IGNORECASE,
+)
+
+
+def long_number(match: re.Match[str]) -> str:
+    """Seven and more digits without commas: a count if it is round or counts something, and else a code or a date."""
+    digits = match[0]
+    if digits.startswith("0") or digits.endswith("000") or len(digits) > numbers.MAX_DIGITS:
+        return numbers.cardinal(digits)
+    if _CODE_BEFORE.search(match.string, max(0, match.start() - 40), match.start()):
+        return numbers.digit_by_digit(digits)
+    behind = re.match(r"\s([a-z]{2,20})\b", match.string[match.end() : match.end() + 24])
+    if behind and _AFTER_NUMBERS.fullmatch(behind[1]):
+        return numbers.cardinal(digits)
+    raise has_two_readings(digits, "a count, a date, or digits one by one")
 
 
 def plural_digits(match: re.Match[str]) -> str:

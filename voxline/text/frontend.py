@@ -23,7 +23,7 @@ from voxline.text.transcripts import (
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 14
+REVISION = 15
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
@@ -215,10 +215,8 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
     text = _decode(text)
     if kind == "english_transcript":
         from voxline.text.english import english_words, normalize_english
-        from voxline.text.english_abbreviations import from_capitals, is_in_capitals
 
-        # In a text of capitals, I is a word and a letter rather than a numeral.
-        return english_words(normalize_english(from_capitals(text) if is_in_capitals(text) else text))
+        return english_words(normalize_english(text))
     for _ in range(4):  # a mark that is removed may join what was apart
         before = text
         text = _spell_out_mandarin(text)

@@ -204,6 +204,11 @@ def _unit(match: re.Match[str]) -> str:
     return ("两" if number == "2" and match[2][0] not in "°℃" else hanzi_number(number)) + _UNITS[match[2]]
 
 
+def _thousands(match: re.Match[str]) -> str:
+    """12 000 and 1 234 567元 have a space between thousands."""
+    return match[0].replace(" ", "")
+
+
 def _dotted(match: re.Match[str]) -> str:
     """A version or an address: 1.2.3, 192.168.1.1."""
     # The digits of an address are said one by one; elsewhere those of one group may be a number.
@@ -249,6 +254,12 @@ _PHONE_END = r"(?!\.?[0-9]|-[0-9])"
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
+    # Thousands with a space, or two numbers: nobody says 000 alone.
+    _sub(r"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{0,2})((?: [0-9]{3})* 000)(?![0-9]| [0-9]|[-/:][0-9])", _thousands),
+    _sub(
+        rf"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{{0,2}})((?: [0-9]{{3}}){{2,}})(?=[{_MEASURES}])",
+        _thousands,
+    ),
     # Telephone numbers, whose groups are no range.
     _sub(rf"(?<![0-9.])1[3-9][0-9]([- ]?)[0-9]{{4}}\1[0-9]{{4}}{_PHONE_END}", _telephone),
     _sub(
@@ -265,6 +276,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"^\s*(?:{_SERVICE})\s*[.。!！?？]?$", _refuse("a service number, or a count")),
     _sub(rf"()(?<![0-9.:/共约有达超过近为计第价余至到增减=-])({_SERVICES}){_NOT_COUNTED}", _called),
     _sub(rf"({_NAMED})((?:[0-9]{{3,20}}(?:-[0-9]{{3,20}}){{0,3}})){_NOT_COUNTED}", _called),
+    _sub(r"(?<![0-9.,:/-])(?<![0-9] )[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9])", _refuse("thousands, or several numbers")),
     # Dates, which keep their digits for the rules of ranges.
     _sub(r"(?<![0-9.])([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})(?![0-9]|[./-][0-9]{3})", _date),
     _sub(r"(?<![0-9.])((?:19|20)[0-9]{2})\.(?:0[1-9]|1[0-2]|[1-9])" + _NOT_COUNTED, _refuse("a month, or a decimal")),
