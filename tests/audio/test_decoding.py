@@ -217,7 +217,7 @@ def test_an_mp3_that_was_appended_to_another_is_not_left_out(seconds: float, tmp
     assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(2 * seconds * RATE, abs=0.2 * RATE)
 
 
-@pytest.mark.parametrize("form", ["flac", "ogg", "opus", "m4a", "wma"])
+@pytest.mark.parametrize("form", ["flac", "ogg", "opus", "m4a", "wma", "au", "caf", "w64"])
 def test_recordings_that_were_joined_are_not_heard_in_part(form: str, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "tone.wav", tone(1), RATE)
     ffmpeg = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", tmp_path / "tone.wav"]
@@ -229,6 +229,33 @@ def test_recordings_that_were_joined_are_not_heard_in_part(form: str, tmp_path: 
         decode_audio(path)
     with pytest.raises(BadAudioError, match="another recording begins"):
         load_audio(path, RATE)
+
+
+@pytest.mark.parametrize("form", ["NIST", "VOC", "PAF"])
+def test_a_second_header_is_not_heard_as_sound(form: str, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "one", tone(1), RATE, format=form, subtype="PCM_16")
+    assert len(load_audio(tmp_path / "one", RATE)) == RATE
+    (tmp_path / "two").write_bytes(2 * (tmp_path / "one").read_bytes())
+    with pytest.raises(BadAudioError, match="another recording begins"):
+        load_audio(tmp_path / "two", RATE)
+
+
+def test_an_mp3_whose_header_states_frames_and_no_bytes_is_heard_whole(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "one.mp3", np.random.default_rng(1).normal(0, 0.1, 3 * RATE), RATE)
+    content = bytearray((tmp_path / "one.mp3").read_bytes())
+    tag = next(place for name in (b"Xing", b"Info") if (place := content.find(name)) > 0)
+    assert content[tag + 7] & 3 == 3
+    content[tag + 7] &= ~2  # the fields behind move up
+    del content[tag + 12 : tag + 16]
+    content[tag + 100 : tag + 100] = bytes(4)
+    (tmp_path / "one.mp3").write_bytes(content)
+    assert len(load_audio(tmp_path / "one.mp3", RATE)) == pytest.approx(3 * RATE, abs=0.1 * RATE)
+    (tmp_path / "two.mp3").write_bytes(2 * content)
+    assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(6 * RATE, abs=0.2 * RATE)
+    (tmp_path / "cut.mp3").write_bytes(content[: len(content) // 2])
+    with pytest.raises(BadAudioError, match="the header says") as caught:
+        load_audio(tmp_path / "cut.mp3", RATE)
+    assert caught.value.reason is Reason.TRUNCATED
 
 
 def test_a_picture_between_two_mp3s_does_not_end_the_recording(tmp_path: Path) -> None:

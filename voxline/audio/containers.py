@@ -6,6 +6,7 @@ states show the rest. Nothing is decoded here, and nothing heavy is imported.
 
 import dataclasses
 import enum
+import mmap
 import os
 import re
 import struct
@@ -202,30 +203,40 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
     with open(path, "rb") as file:
         at, end = _stream_range(file)
         first = _next_frame(file, at, end)
-        if first is None or _has_true_xing(file, *first, end):
+        if first is None:
             return None
-        at, frame = first
-        total = 0
-        rate = frame.sample_rate
+        frames, stated_bytes = _read_xing(file, *first)
+        if frames and stated_bytes and _ends_there(file, *first, stated_bytes, end):
+            return None
+        frame = first[1]
+        total = _count_samples(file, *first, end)
 
-        while at + 4 <= end:
+    # A header of frames alone is true if no more of them follow; that there are fewer is for the decoder to tell.
+    if frames and not stated_bytes and total <= frames * frame.samples:
+        return None
+    return MpegAudio(total, frame.sample_rate, frame.samples)
+
+
+def _count_samples(file: IO[bytes], at: int, frame: _Frame, end: int) -> int:
+    total = 0
+    while at + 4 <= end:
+        file.seek(at)
+        head = file.read(_XING_BYTES)
+        here = _frame_header(head)
+        if here is None or here.sample_rate != frame.sample_rate:
+            behind_tag = at + (_id3_bytes(head) or 1)  # of a second MP3 that was appended, maybe with a picture
+            if (next_frame := _next_frame(file, behind_tag, end)) is None:
+                break
+            at, here = next_frame
             file.seek(at)
             head = file.read(_XING_BYTES)
-            here = _frame_header(head)
-            if here is None or here.sample_rate != rate:
-                behind_tag = at + (_id3_bytes(head) or 1)  # of a second MP3 that was appended, maybe with a picture
-                if (next_frame := _next_frame(file, behind_tag, end)) is None:
-                    break
-                at, here = next_frame
-                file.seek(at)
-                head = file.read(_XING_BYTES)
-            # The last frame counts only if all of it is there.
-            if at + here.size > end:
-                break  # cut in this frame
-            if head[4 + here.side_info :][:4] not in _XING_TAGS:  # of a second MP3 that was appended
-                total += here.samples
-            at += here.size
-    return MpegAudio(total, rate, frame.samples)
+        # The last frame counts only if all of it is there.
+        if at + here.size > end:
+            break  # cut in this frame
+        if head[4 + here.side_info :][:4] not in _XING_TAGS:  # of a second MP3 that was appended
+            total += here.samples
+        at += here.size
+    return total
 
 
 def _stream_range(file: IO[bytes]) -> tuple[int, int]:
@@ -281,23 +292,25 @@ def _next_frame(file: IO[bytes], start: int, end: int) -> tuple[int, _Frame] | N
     return None
 
 
-def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
-    """Returns whether the first frame is a Xing header with a number of frames and a size that fits the file."""
+def _read_xing(file: IO[bytes], at: int, frame: _Frame) -> tuple[int, int]:
+    """The number of frames and the bytes that a Xing header in the first frame states; 0 for what it does not."""
     file.seek(at + 4 + frame.side_info)
     tag = file.read(16)
     if tag[:4] not in _XING_TAGS or len(tag) < 16:
-        return False
+        return 0, 0
+
+    # Bit 0: the number of frames is stated, and first. Bit 1: the size in bytes is.
     flags = int.from_bytes(tag[4:8])
+    frames = int.from_bytes(tag[8:12]) if flags & 1 else 0
+    return frames, int.from_bytes(tag[12:16]) if flags & 3 == 3 else 0
 
-    # Bit 0: the number of frames is stated. Bit 1: the size in bytes is.
-    if not flags & 1:
-        return False
-    stated = int.from_bytes(tag[12:16]) if flags & 2 else 0
 
-    # A file that grew, such as two MP3s joined, has a Xing header that is no longer true. Some encoders leave out its
-    # own frame; tags at the end are no frames.
-    if not stated:
-        return True
+def _ends_there(file: IO[bytes], at: int, frame: _Frame, stated: int, end: int) -> bool:
+    """Returns whether the bytes that a Xing header states fit the file.
+
+    A file that grew, such as two MP3s joined, has a Xing header that is no longer true. Some encoders leave out its
+    own frame; tags at the end are no frames.
+    """
     if end - at > stated * (1 + _XING_SLACK) + _RESYNC_BYTES:
         return False
     behind = at + stated + 2 * frame.size
@@ -311,6 +324,33 @@ def _joined(at: int) -> BadAudioError:
         f"another recording begins at byte {at:,}, where the first has ended, and would not be heard: take them apart "
         "there, decode each, and join the samples",
     )
+
+
+_HEADS = (
+    b".snd\0\0\0",
+    b"dns.\x18\0\0\0",
+    b"dns.\x20\0\0\0",
+    b"caff\0\1\0\0desc",
+    b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\0\0",  # Sony Wave64
+    b"NIST_1A\n",
+    b"Creative Voice File\x1a",
+    b" paf\0\0\0\0",
+    b"fap \0\0\0\0",
+)
+"""How files of containers begin whose decoders end at the first's stated length, or take a further header for sound."""
+
+
+def check_single(path: Path) -> None:
+    """Checks that no second recording follows in an AU, CAF, Wave64, SPHERE, VOC or PAF file.
+
+    Raises:
+      BadAudioError: one does.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content[:32]
+        head = next((head for head in _HEADS if start.startswith(head)), None)
+        if head and (at := content.find(head, len(head))) > 0:
+            raise _joined(at)
 
 
 # Ogg (RFC 3533)

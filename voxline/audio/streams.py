@@ -27,6 +27,7 @@ from voxline.audio.containers import (
     check_asf,
     check_mp4,
     check_ogg,
+    check_single,
     count_mp3_frames,
     ffmpeg_must_decode,
     identify,
@@ -243,10 +244,13 @@ class _SndfileStream(AudioStream):
     def _blocks(self, first: int, count: int) -> Iterator[Block]:
         file = self._file
         total = self.header.frames
-        if self._container is Container.OGG and (count < 0 or first + count >= total):
-            check_ogg(self._path)
-        if self._info and (count < 0 or first + count >= total):
-            flac.check_one_stream(self._path)
+        if count < 0 or first + count >= total:
+            if self._container is Container.OGG:
+                check_ogg(self._path)
+            elif self._info:
+                flac.check_one_stream(self._path)
+            elif self._container is Container.OTHER:
+                check_single(self._path)
         if first:
             self._silencer.call(file.seek, first)
 
