@@ -246,6 +246,10 @@ def map_columns(names: Iterable[str], column_names: ColumnNames, sample: Sample 
                 columns[key] = by_lower[name.lower()]
                 break
 
+    # WeNet's {"key": ..., "wav": ..., "txt": ...}; elsewhere a key may be of anything.
+    if columns.get("audio_filepath", "").lower() == "wav" and "key" in by_lower and not column_names.id:
+        columns.setdefault("id", by_lower["key"])
+
     # Then other names, whose values must fit.
     _map_times(names, columns, column_names, sample or {})
     if sample and not column_names.channel and "channel" not in columns:

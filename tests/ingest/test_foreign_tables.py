@@ -19,7 +19,9 @@ from voxline.audio.wav import read_wav
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.ingest.corpora.csv import entries
+from voxline.components.ingest.corpora.kaldi import entries as kaldi_entries
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
+from voxline.components.ingest.corpora.ljspeech import entries as ljspeech_entries
 from voxline.components.ingest.corpora.manifest import entries as manifest_entries
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.data.manifest import read_manifest, read_rejects
@@ -94,6 +96,9 @@ def test_fields_are_told_by_most_lines() -> None:
     assert tell_fields([["a", "ja", "ja"], ["b", "nein", "nein"]], "t") == LJSPEECH  # commands of one word
     assert tell_fields([["a", "1", "one"], ["b", "2", "two"], ["c", "3", "three"]], "t") == LJSPEECH
     assert tell_fields([["a", "你好吗", "ni3 hao3 ma5"], ["b", "今天", "jin1 tian1"]], "t") == LJSPEECH
+    assert tell_fields([["a", "да нет", "da net"], ["b", "не надо", "ne nado"], ["c", "дом", "dom"]], "t") == LJSPEECH
+    with pytest.raises(WorkError, match="the third field should be a reading of the second"):
+        tell_fields([["a", "да нет", "yes no"], ["b", "не надо", "do not"], ["c", "дом", "house"]], "t")
     assert tell_fields([["a", "電車が来た", "でんしゃがきた"], ["b", "水を飲む", "みずをのむ"]], "t") == LJSPEECH
     assert tell_fields([["a", "open 5 doors", "ann"], ["b", "close 7 doors", "ann"]], "t") == Fields(
         3, text=1, speaker=2
@@ -591,6 +596,12 @@ def test_keys_of_a_manifest_that_look_like_times_are_said(
     assert "no recording" not in capsys.readouterr().out
 
 
+def test_the_key_of_a_list_of_wenet_is_the_id(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    write_table(corpus, [json.dumps({"key": "utt 1", "wav": "a.wav", "txt": "good day"})], "m.jsonl")
+    assert ingest("manifest").ids == ["utt 1"]
+
+
 def test_a_key_that_is_there_twice_is_a_reject(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("a.wav")
     lines = [
@@ -785,6 +796,37 @@ def test_no_cell_of_a_table_without_quotes_is_dropped_or_shifted(texts: list[str
     }
     assert accepted == whole
     assert sum(not isinstance(row, CorpusEntry) for row in rows) >= len(texts) - len(whole)
+
+
+LAST = st.lists(st.text("ab é中\"',;|", max_size=12) | st.text('ab1.\n" ', max_size=9), max_size=6)
+"""Texts that end their lines; a rest of as many fields as the header has would look like a row."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=LAST, kind=st.sampled_from(["tsv", "csv", "ljspeech", "kaldi"]), end=st.sampled_from(["\n", "\r\n"]))
+def test_no_text_at_the_end_of_a_line_is_cut(texts: list[str], kind: str, end: str) -> None:
+    """What is accepted is whole, whatever a line feed in a text without quotes has made of the lines."""
+    separator = {"tsv": "\t", "csv": ",", "ljspeech": "|", "kaldi": " "}[kind]
+    middle = ["m"] if kind in ("tsv", "csv") else []
+    header = [separator.join(["path", "last", "sentence"])] if middle else []
+    lines = [separator.join([f"r{300 + number}.wav", *middle, text]) for number, text in enumerate(texts)]
+    plain = [separator.join([f"r{number:03}.wav", *middle, "so"]) for number in range(10, 210)]
+    content = end.join([*header, *plain, *lines, separator.join(["r999.wav", *middle, "so"])])
+    files = {"tsv": "t.tsv", "csv": "t.csv", "ljspeech": "metadata.csv", "kaldi": "text"}
+    read = {"ljspeech": ljspeech_entries, "kaldi": kaldi_entries}.get(kind, entries)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, files[kind]).write_bytes(content.encode())
+        if kind == "kaldi":
+            Path(folder, "wav.scp").write_text("".join(f"r{place:03}.wav r{place:03}.wav\n" for place in range(1_000)))
+        try:
+            accepted = {Path(row.audio).name: row.text for row in read(Corpus(folder)) if isinstance(row, CorpusEntry)}
+        except WorkError:
+            return
+    # In a CSV quotation marks are the table's own.
+    own = '"' if kind == "csv" else ""
+    for number, text in enumerate(texts):
+        read_text = accepted.get(f"r{300 + number}.wav", text)
+        assert "".join(read_text.replace(own, "").split()) == "".join(text.replace(own, "").split())
 
 
 WORDS = st.text("ab é中\"',;\t", max_size=12)

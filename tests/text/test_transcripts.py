@@ -339,6 +339,9 @@ def test_apostrophes_that_are_letters_are_no_quotes() -> None:
     text = "K'o jun 'ixoq ri' nim."
     with pytest.raises(UnsupportedText, match=r"'ixoq ri' in .* set frontend.apostrophes"):
         apply_frontend(text, FrontendSettings(), KICHE)
+    for other in ("'ixoq ri' nim", "le i'a 'ua ma' nei"):
+        with pytest.raises(UnsupportedText, match=r"set frontend.apostrophes"):
+            apply_frontend(other, FrontendSettings(), f"{LATIN}'")
     letters = FrontendSettings(apostrophes="letters")
     assert apply_frontend(text, letters, KICHE).symbols == "k'o jun 'ixoq ri' nim"
     assert apply_frontend("’ixoq, ri’!", letters, KICHE.replace("'", "ʼ")).symbols == "ʼixoq riʼ"
@@ -352,6 +355,7 @@ def test_apostrophes_that_are_letters_are_no_quotes() -> None:
         ("c'est 'la vie' qu'il aime aujourd'hui", f"{LATIN}'", "c'est la vie qu'il aime aujourd'hui"),
         ("dell'arte 'e un'altra' ch'io", f"{LATIN}'", "dell'arte e un'altra ch'io"),
         ("k'o jun nim", KICHE, "k'o jun nim"),
+        ("'quite fine', ma'am, ne'er 'in Iraq' o'er", f"{LATIN}'", "quite fine ma'am ne'er in iraq o'er"),
     ],
 )
 def test_quotes_beside_elisions_go(text: str, letters: str, words: str) -> None:

@@ -113,8 +113,10 @@ _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|
 """English, Dutch and Maltese words, or endings apart, that begin with an apostrophe: it opens no quote."""
 _OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
-_AS_LETTER = re.compile(r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|([aeiou])'\1", re.IGNORECASE)
-"""Apostrophes within words that no elision of English or a Romance language has: those of glottal stops."""
+_AS_LETTER = re.compile(
+    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]|(?<!ira)q(?!u|atar|aeda)", re.IGNORECASE
+)
+"""What no elision and no word of English or a Romance language has: apostrophes of glottal stops, and q without u."""
 _TURNED_COMMA = "ʻ"
 _APOSTROPHE_LETTER = "ʼ"
 _TURNED = re.compile(r"(?<=\w)[‘`]")
@@ -278,16 +280,16 @@ def not_understood(text: str) -> str:
 def letters_or_quotes(text: str, letters: str) -> str:
     """The first piece between apostrophes that may be quotes or letters; empty if there is none.
 
-    A text that has apostrophes as letters elsewhere, such as the glottal stop of k'o, may have them at ends of words.
+    A text that has apostrophes as letters elsewhere, such as the glottal stop of k'o, or spellings of such languages,
+    may have them at ends of words.
 
     >>> letters_or_quotes("K'o jun 'ixoq ri' nim", ""), letters_or_quotes("he said 'don't go' now", "")
     ("'ixoq ri'", '')
     """
     if letters and not set(_APOSTROPHES) & set(letters):
         return ""
-    # Two apostrophes of the quotes, and one that shows what apostrophes are here.
     plain = text.translate(_PLAIN_APOSTROPHES)
-    if plain.count("'") < 3 or not _AS_LETTER.search(plain):
+    if plain.count("'") < 2 or not _AS_LETTER.search(plain):
         return ""
     quotes = _quotes(plain)
     return plain[quotes[0][0] : quotes[1][1]] if quotes else ""

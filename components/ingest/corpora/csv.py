@@ -282,7 +282,9 @@ def _goes_on(
     # A row of all fields may name a recording that is absent, or none.
     if len(row) >= len(header) and not (name and (have_endings or re.search(r"\s", name))):
         return False
-    return not is_like_a_name(name) and not _is_recording(name, corpus, path)
+    # A short row of one word with a digit may be a recording without its text, unless all have endings.
+    is_named = is_like_a_name(name) and not (have_endings and len(row) < len(header))
+    return not is_named and not _is_recording(name, corpus, path)
 
 
 def _entry(

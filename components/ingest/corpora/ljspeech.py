@@ -13,15 +13,16 @@ id up to its last hyphen is a section of a book (LJ001), and counts as a split o
 Others write other fields, which the first lines of a table tell apart: two fields, as Coqui's guide does (id|text);
 a path for the id; Piper's path|speaker|text; CSS10's four fields, the last a length; a third field that is no reading
 of the second, but a length, a speaker, an emotion, a language or phonemes. The text is then the second field, and the
-third is kept.
+third is kept. A third field that spells the second in other letters, such as romanized Hindi, is the text.
 """
 
+import collections
 import dataclasses
 import difflib
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from voxline.components.ingest.corpus import (
@@ -41,10 +42,14 @@ METADATA = "metadata.csv"
 WAVS = "wavs"
 SAMPLE = 200
 """Lines of a table by which its fields are distinguished."""
+FEW = 5
+"""Lines from which on the names of a table are known by their shape."""
 MOST = 0.9
 """Share of these lines that have what a field is taken for."""
 ALIKE = 0.5
 """Likeness of two fields (0 to 1) from which on one may be a reading of the other; numbers are read out."""
+AGREEING = 0.8
+"""Share of first letters of words that have one letter in another script, if that is a transliteration."""
 MOST_COMPARED = 500
 """Characters of a field that are compared: the time grows with their square."""
 
@@ -111,8 +116,10 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     named: set[str] = set()
 
     for table in tables:
-        sample = itertools.islice(corpus.read_lines(str(table)), SAMPLE)
-        fields = tell_fields([_split(line) for _, line in sample], f"{corpus.root / table}")
+        sample = [_split(line) for _, line in itertools.islice(corpus.read_lines(str(table)), SAMPLE)]
+        fields = tell_fields(sample, f"{corpus.root / table}")
+        whole = [values[0] for values in sample if len(values) == fields.count]
+        shapes = set(map(_shape, whole)) if len(whole) >= FEW else set()
         last: CorpusEntry | Reject | None = None
         for number, line in corpus.read_lines(str(table)):
             entry = _entry(line, fields, corpus, table, recordings, f"{table}:{number}")
@@ -122,7 +129,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 named.add(normalized_name(_stem(table, entry.id, recordings)))
 
             # The last field of a line is whole, also where a line feed within it has cut it.
-            if last and _goes_on(line, fields, table, recordings):
+            if last and _goes_on(line, fields, table, recordings, shapes):
                 last = cut_text(last, line)
             if last:
                 yield last
@@ -138,13 +145,24 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)
 
 
-def _goes_on(line: str, fields: Fields, table: PurePosixPath, recordings: dict[str, PurePosixPath]) -> bool:
-    """True if a line seems to be the rest of the one before: it has too few fields, and names no recording."""
+def _goes_on(
+    line: str, fields: Fields, table: PurePosixPath, recordings: dict[str, PurePosixPath], shapes: Collection[str]
+) -> bool:
+    """True if a line seems to be the rest of the one before: it has too few fields, and names no recording.
+
+    Args:
+      shapes: of the table's ids; empty: not known.
+    """
     values = _split(line)
-    if len(values) >= fields.count or is_like_a_name(line):
+    if len(values) >= fields.count or (is_like_a_name(line) and (not shapes or _shape(values[0]) in shapes)):
         return False
     names = {values[0] or "/", re.split(r"[\t,;]", values[0])[0] or "/"}  # perhaps with another separator
     return not any(normalized_name(_stem(table, name, recordings)) in recordings for name in names)
+
+
+def _shape(name: str) -> str:
+    """What names of a series have in common: LJ001-0002 is A9-9."""
+    return re.sub(r"\d+", "9", re.sub(r"[^\W\d_]+", "A", name))
 
 
 def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
@@ -199,6 +217,12 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
         if all(pair)
     ]
     if not any(thirds) or (alike and sum(alike) >= ALIKE * len(alike)):
+        return LJSPEECH
+    if _transliterates(seconds, thirds):
+        print_status(
+            f"{table}: the third field spells the second in other letters, and is the text, as the reading of LJSpeech "
+            "is; to read the second, give the table a header that names its columns, and corpus.format csv"
+        )
         return LJSPEECH
     if _most(rows, 2, _NUMBER.fullmatch):
         print_status(f"{table}: the third field is a number and no text; it is kept, and the second is the text")
@@ -278,6 +302,35 @@ def _spells(text: str, reading: str) -> bool:
         letter for letter in unicodedata.normalize("NFD", reading.lower()) if not unicodedata.combining(letter)
     )
     return all(map(_SYLLABLES.fullmatch, re.findall(r"[^\W\d_]+", plain)))
+
+
+def _transliterates(texts: Sequence[str], readings: Sequence[str]) -> bool:
+    """True if readings in another script have the words of the texts: as many, whose first letters go together.
+
+    >>> _transliterates(["да нет", "дом на небе", "не да"], ["da net", "dom na nebe", "ne da"])
+    True
+    >>> _transliterates(["да нет", "дом на небе", "не да"], ["yes no", "a house above", "not yes"])
+    False
+    """
+    pairs = [pair for pair in zip(texts, readings, strict=True) if all(pair) and _scripts(pair[0]) != _scripts(pair[1])]
+    initials: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    alike = 0
+    for text, reading in pairs:
+        words, spelled = (
+            [next(filter(str.isalpha, word)) for word in value.lower().split() if any(map(str.isalpha, word))]
+            for value in (text, reading)
+        )
+        if len(words) == len(spelled):
+            alike += 1
+            for first, other in zip(words, spelled, strict=True):
+                initials[first][other] += 1
+
+    # A letter that is there once agrees with any; names of a few speakers agree with all.
+    repeated = [others for others in initials.values() if others.total() > 1]
+    others = {letter for counts in initials.values() for letter in counts}
+    agreeing = sum(max(counts.values()) for counts in repeated)
+    is_consistent = repeated and agreeing >= AGREEING * sum(counts.total() for counts in repeated)
+    return bool(is_consistent) and alike >= MOST * len(pairs) and len(others) * 2 >= len(initials) >= 2
 
 
 def _scripts(text: str) -> tuple[bool, bool]:
