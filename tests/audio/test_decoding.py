@@ -231,6 +231,18 @@ def test_recordings_that_were_joined_are_not_heard_in_part(form: str, tmp_path: 
         load_audio(path, RATE)
 
 
+@pytest.mark.parametrize("form", ["NIST", "AIFF", "AU", "CAF", "W64"])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_file_that_its_header_says_is_longer_is_truncated(form: str, share: float, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "take", tone(1), RATE, format=form, subtype="PCM_16")
+    assert read_header(tmp_path / "take").frames == RATE
+    content = (tmp_path / "take").read_bytes()
+    (tmp_path / "take").write_bytes(content[: round(share * len(content))])
+    with pytest.raises(BadAudioError, match="the header says") as caught:
+        read_header(tmp_path / "take")
+    assert caught.value.reason is Reason.TRUNCATED
+
+
 @pytest.mark.parametrize("form", ["NIST", "VOC", "PAF"])
 def test_a_second_header_is_not_heard_as_sound(form: str, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "one", tone(1), RATE, format=form, subtype="PCM_16")

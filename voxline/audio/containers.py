@@ -340,6 +340,50 @@ _HEADS = (
 """How files of containers begin whose decoders end at the first's stated length, or take a further header for sound."""
 
 
+def check_stated_size(path: Path) -> None:
+    """Compares the size that the header of a SPHERE, AIFF, AU, CAF or Wave64 file states with the file's.
+
+    Raises:
+      BadAudioError: the file is shorter: libsndfile would read up to the cut.
+    """
+    total = path.stat().st_size
+    with open(path, "rb") as file:
+        stated = _stated_size(file, file.read(1024), total)
+    if stated > total + 1:  # programs forget the byte that makes a size even
+        raise BadAudioError(Reason.TRUNCATED, f"the header says {stated:,} bytes, the file has {total:,}")
+
+
+def _stated_size(file: IO[bytes], head: bytes, total: int) -> int:
+    """The bytes of a whole file by its header; 0: not stated."""
+    if head.startswith(b"NIST_1A"):
+        fields = dict(re.findall(rb"^(\w+) -i (\d{1,12})\s*$", head.partition(b"end_head")[0], re.MULTILINE))
+        size = re.match(rb"NIST_1A\n\s*(\d{1,6})\n", head)
+        if not size or b"sample_count" not in fields or re.search(rb"sample_coding .*(?:embedded|shorten)", head):
+            return 0
+        counts = [int(fields.get(name, b"1")) for name in (b"channel_count", b"sample_n_bytes")]
+        return int(size[1]) + int(fields[b"sample_count"]) * counts[0] * counts[1]
+    if head[:4] in (b".snd", b"dns.") and len(head) >= 12:
+        offset, size_of_data = struct.unpack(">II" if head[:1] == b"." else "<II", head[4:12])
+        return 0 if size_of_data == 0xFFFFFFFF else offset + size_of_data
+    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
+        return 8 + int.from_bytes(head[4:8])
+    if head.startswith(b"riff\x2e\x91\xcf\x11") and len(head) >= 24:
+        size_of_file = int.from_bytes(head[16:24], "little")
+        return size_of_file if size_of_file < 1 << 62 else 0
+    if head.startswith(b"caff"):
+        # Chunks, each with a size of 64 bits; -1: the samples go on to the end.
+        at = 8
+        while at + 12 <= total:
+            file.seek(at)
+            name, size_of_chunk = struct.unpack(">4sq", file.read(12))
+            if size_of_chunk < 0:
+                return 0
+            at += 12 + size_of_chunk
+            if name == b"data":
+                return at
+    return 0
+
+
 def check_single(path: Path) -> None:
     """Checks that no second recording follows in an AU, CAF, Wave64, SPHERE, VOC or PAF file.
 

@@ -28,6 +28,7 @@ from voxline.audio.containers import (
     check_mp4,
     check_ogg,
     check_single,
+    check_stated_size,
     count_mp3_frames,
     ffmpeg_must_decode,
     identify,
@@ -303,6 +304,8 @@ def _open_with_libsndfile(
     info = None
     if container is Container.WAV:
         wav.check_wav_complete(path)
+    elif container is Container.OTHER and raw is None:
+        check_stated_size(path)
     # An ID3 tag may be in front of FLAC, too.
     if start[:4] == flac.MAGIC or start[:3] == b"ID3":
         try:

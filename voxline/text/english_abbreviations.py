@@ -87,7 +87,12 @@ _STREET_OR_SAINT = re.compile(
 _DRIVE_OR_DOCTOR = re.compile(rf"(?<=[\w,;]\s)(?!(?:{_DOCTORED})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])")
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
-_NUMBER_RULE = re.compile(rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
+_NUMBER_RULE = re.compile(
+    # A letter alone may begin the next sentence: "No. I stayed."
+    rf"\b({'|'.join(_BEFORE_NUMBERS)})\.\s?(?=[0-9]|(?-i:[IVXLC]{{2,9}}|[ivx]{{2,7}})\b)"
+    r"|\b(vol|ch|fig)\.\s?(?=(?-i:[VX]|I(?=[,;:)]|\.?$|\sof\b|\sand\b))\b)",
+    re.IGNORECASE,
+)
 _LATIN_RULE = re.compile(rf"\b(?:{'|'.join(map(re.escape, _LATIN))})", re.IGNORECASE)
 _NEXT_MONTH = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)?\s)?(?:{'|'.join(month.capitalize() for month in _MONTHS)}|May)"
 _DAY_RULE = re.compile(
@@ -120,7 +125,7 @@ def expand_abbreviations(text: str) -> str:
         lambda match: f"{_DIRECTIONS[match[1]]} " if match[1] else f" {_DIRECTIONS[match[2]]} ", text
     )
     text = _ALWAYS_RULE.sub(_always, text)
-    text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
+    text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1] or match[2])] + " ", text)
     text = _THE_DOCTOR.sub("doctor", text)
     text = _STREET_RULE.sub(
         lambda match: put_apart(match, _STREETS[match[1]] if match[1] else match[2] + _STREETS[match[3]]), text

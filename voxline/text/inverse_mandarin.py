@@ -17,7 +17,8 @@ _DIGIT = "零〇一二三四五六七八九"
 _ANY = f"{_DIGIT}十百千万亿两幺"
 """None of them stands before a number: 三四十 is about thirty or forty."""
 _WHOLE = f"[{_DIGIT}十百千万亿两]{{1,24}}"
-_NUMBER = rf"{_WHOLE}(?:点[{_DIGIT}]{{1,24}})?"
+_NUMBER = rf"{_WHOLE}(?:点[{_DIGIT}]{{1,24}}(?![{_DIGIT}十百千刻]))?"
+"""Behind 点, 四十 is a minute and no decimal."""
 _COUNTED = "个人次天年月日号分秒小岁元块角米克斤公里吨度层楼页本台辆名位条件张家间句字章课期届路平倍万亿"
 """What a number of two hanzi, such as 十二, is written in digits before; elsewhere it may be a part of a word."""
 _UNITS = {
@@ -148,6 +149,9 @@ def _row(match: re.Match[str]) -> str | None:
     """Digits one by one: telephone numbers, years, codes."""
     is_code = "幺" in match[0] or len(match[0]) > 3 or set("零〇") & set(match[0])
     digits = _digits(match[0])
+    # 七七八八 is a word.
+    if len(digits) == 4 and digits[0] == digits[1] != digits[2] == digits[3]:
+        return None
     # A telephone with its area: 010 and 02x have three digits, the others four.
     if digits[0] == "0" and len(digits) in (10, 11, 12):
         area = 3 if digits[1] in "12" else 4
@@ -174,6 +178,12 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...
     (re.compile(f"[{_DIGIT}]{{4}}年(?:[{_DIGIT}十]{{1,3}}月(?:[{_DIGIT}十]{{1,3}}[日号])?)?"), _date),
     (re.compile(f"[{_DIGIT}十]{{1,3}}月[{_DIGIT}十]{{1,3}}[日号]"), _date),
     (re.compile(f"([{_DIGIT}十两]{{1,3}})点([{_DIGIT}十]{{1,3}})分(?![之钟])"), _time),
+    (
+        re.compile(
+            f"(?<![{_ANY}])([{_DIGIT}十两]{{1,3}})点([二三四五]?十[一二三四五六七八九]?)(?![{_ANY}点元块个公厘毫米斤摄度分秒级倍])"
+        ),
+        _time,
+    ),
     (re.compile(f"百分之({_NUMBER})"), _share),
     (re.compile(f"({_WHOLE})分之({_WHOLE})"), _fraction),
     (re.compile(f"(负?)({_NUMBER})({'|'.join(_UNITS)})"), _measure),

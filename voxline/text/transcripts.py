@@ -114,7 +114,8 @@ _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|
 _OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
 _AS_LETTER = re.compile(
-    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]|(?<!ira)q(?!u|atar|aeda)", re.IGNORECASE
+    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]|(?<!ira)q(?!u|atar|aeda)",
+    re.IGNORECASE,
 )
 """What no elision and no word of English or a Romance language has: apostrophes of glottal stops, and q without u."""
 _TURNED_COMMA = "ʻ"

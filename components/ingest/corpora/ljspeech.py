@@ -53,6 +53,7 @@ AGREEING = 0.8
 MOST_COMPARED = 500
 """Characters of a field that are compared: the time grows with their square."""
 
+SPLIT = "split"
 LABELS = {
     "language": (
         "af am ar as az be bg bn bs ca cs cy da de el en eo es et eu fa fi fil fr ga gl gu ha he hi hr hu hy id ig is "
@@ -68,6 +69,7 @@ LABELS = {
         "shouting cheerful friendly serious hopeful terrified unfriendly narration conversational 中性 中立 平静 开心 "
         "高兴 快乐 悲伤 难过 伤心 愤怒 生气 惊讶 害怕 恐惧 厌恶"
     ),
+    SPLIT: "train training dev development val valid validation test testing eval evaluation holdout",
     "sex": "m f male female man woman 男 女",
     "rating": (
         "good bad ok okay fair poor excellent great perfect best clean noisy clear unclear quiet loud valid invalid "
@@ -90,6 +92,7 @@ class Fields:
       count: fields of a line.
       raw: of the text as printed, which is kept; None: there is none.
       speaker: None: the name of the folder.
+      split: None: the id up to its last hyphen.
       extra: key of the manifest's line → the place of its value.
     """
 
@@ -97,6 +100,7 @@ class Fields:
     text: int
     raw: int | None = None
     speaker: int | None = None
+    split: int | None = None
     extra: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -181,26 +185,46 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
     if count == 2:
         print_status(f"{table}: two fields, an id and a text")
         return Fields(count=2, text=1)
-    if count == 4 and _most(rows, 3, _NUMBER.fullmatch):
-        print_status(f"{table}: four fields, the last a length, which is kept")
-        return Fields(count=4, text=2, raw=1, extra={"length": 3})
-    if len(rows) > 1 and count == 4 and (label := _label([row[3] for row in rows])):
-        print_status(f"{table}: four fields, the last of the {label}, which is kept")
-        return Fields(count=4, text=2, raw=1, extra={label: 3})
-    if len(rows) > 1 and count == 4 and _are_names([row[3] for row in rows]):
-        print_status(f"{table}: four fields, the last a speaker")
-        return Fields(count=4, text=2, raw=1, speaker=3)
     if rows and count == 1:
         _refuse_separator(rows, table)
+    if rows and count == 4 and (fields := _tell_four(rows, table)):
+        return fields
     if rows and count > 3:
         raise WorkError(
             f"{table}: {count} fields, such as {'|'.join(rows[0])[:80]!r}; an id, a text and its reading are "
             "accepted, and a length or a speaker behind them; give the table a header that names its columns, and "
             "corpus.format csv"
         )
-    if count != 3 or not rows:
-        return LJSPEECH
+    return _tell_three(rows, table) if rows and count == 3 else LJSPEECH
 
+
+def _tell_four(rows: Sequence[Sequence[str]], table: str) -> Fields | None:
+    """Tells the first three fields as if they were all, and the last by itself; None if the last is nothing known."""
+    values = [row[3] for row in rows]
+    label = "length" if _most(rows, 3, _NUMBER.fullmatch) else _label(values)
+    if label != "length" and (len(rows) == 1 or not (label or _are_names(values))):
+        return None
+    print_status(f"{table}: four fields, the last {_what(label)}")
+    fields = dataclasses.replace(_tell_three([row[:3] for row in rows], table), count=4)
+    if label == SPLIT:
+        return dataclasses.replace(fields, split=3)
+    if label:
+        return dataclasses.replace(fields, extra={**fields.extra, label: 3})
+    if fields.speaker is not None:
+        raise WorkError(
+            f"{table}: two fields may be the speaker, {rows[0][fields.speaker]!r} and {values[0]!r}; give the table a "
+            "header that names its columns, and corpus.format csv"
+        )
+    return dataclasses.replace(fields, speaker=3)
+
+
+def _what(label: str) -> str:
+    if label == SPLIT:
+        return "the split"
+    return f"{'a' if label == 'length' else 'of the'} {label}, which is kept" if label else "a speaker"
+
+
+def _tell_three(rows: Sequence[Sequence[str]], table: str) -> Fields:
     seconds = [row[1] for row in rows]
     thirds = [row[2] for row in rows]
 
@@ -234,10 +258,10 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
     # Of one row nobody can tell; commands of a word each are no labels.
     if label := _label(thirds) if len(rows) > 1 and len(set(thirds)) < len(set(seconds)) else "":
         print_status(f"{table}: the third field is the {label}; it is kept, and the second is the text")
-        return Fields(count=3, text=1, extra={label: 2})
+        return Fields(count=3, text=1, split=2) if label == SPLIT else Fields(count=3, text=1, extra={label: 2})
     if label := _label(seconds) if len(rows) > 1 and len(set(seconds)) < len(set(thirds)) else "":
         print_status(f"{table}: the second field is the {label}; it is kept, and the third is the text")
-        return Fields(count=3, text=2, extra={label: 1})
+        return Fields(count=3, text=2, split=1) if label == SPLIT else Fields(count=3, text=2, extra={label: 1})
 
     # A speaker is a name without spaces, of which there are far fewer than texts.
     if _are_names(seconds) and len(set(seconds)) < len(set(thirds)):
@@ -396,7 +420,7 @@ def _entry(
         audio=recordings.get(normalized_name(stem), PurePosixPath(f"{stem}.wav")).as_posix(),
         text=text,
         speaker=(values[fields.speaker] if fields.speaker is not None else "") or table.parent.name or corpus.name,
-        split=id.rpartition("-")[0],
+        split=id.rpartition("-")[0] if fields.split is None else values[fields.split],
         source=source,
         extra=extra,
     )
