@@ -5,7 +5,7 @@ outputs.npz:
   ids/N                   int64 [symbols], text N with blanks
   log_durations/N         [symbols], without noise
   latent/N                [frames, values], that the decoder reads
-  waveform/N              [samples]
+  waveform/N              [samples]; of several speakers this is the first one, and the others' are waveform/N/SPEAKER
   training/...            two rows, the second one shorter, through what training adds:
     spectrogram           [rows, frames, bins] → posterior/mean, posterior/deviation (log) [rows, frames, values]
     latent                [rows, frames, values] → flow, likewise
@@ -47,6 +47,7 @@ MODELS = {
         "num_speakers": 3,
         "speaker_embedding_size": 6,
     },
+    "vits-speakers": {"num_speakers": 3, "speaker_embedding_size": 6},
 }
 LETTERS = "k'abcdeno "
 TEXTS = ("a bad one", "be")
@@ -101,7 +102,7 @@ def training_outputs(model, config):
         original = torch.randn
         torch.randn = lambda *_, **__: drawn
         try:
-            outputs["likelihood"] = model.duration_predictor(text, symbols, durations=durations)
+            outputs["likelihood"] = model.duration_predictor(text, symbols, speaker, durations=durations)
         finally:
             torch.randn = original
         outputs |= {"text": text, "durations": durations[:, 0], "drawn": drawn}
@@ -139,6 +140,10 @@ def main():
             outputs[f"log_durations/{number}"] = seen["log"][0, 0].numpy()
             outputs[f"latent/{number}"] = output.spectrogram[0].T.numpy()
             outputs[f"waveform/{number}"] = output.waveform[0].numpy()
+            for other in range(1, config.num_speakers):
+                with torch.no_grad():
+                    output = model(torch.tensor([ids]), speaker_id=other)
+                outputs[f"waveform/{number}/{other}"] = output.waveform[0].numpy()
         with torch.no_grad():
             outputs |= training_outputs(model, config)
         np.savez_compressed(folder / name / "outputs.npz", **outputs)

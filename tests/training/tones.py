@@ -39,6 +39,7 @@ class ToneUtterance:
     text: str
     split: str
     waveform: npt.NDArray[np.float32]
+    speaker: str = "tone"
 
 
 def make_utterances(train: int, dev: int = 0, seed: int = 0, letters: tuple[int, int] = (1, 4)) -> list[ToneUtterance]:
@@ -63,7 +64,11 @@ def write_dataset(
     heard = {each.id: compute_features(each.waveform, how) for each in spoken}
     made = [
         by_hand.NewExample(
-            each.id, each.text, each.split, heard[each.id] if change is None else change(each, heard[each.id]), "tone"
+            each.id,
+            each.text,
+            each.split,
+            heard[each.id] if change is None else change(each, heard[each.id]),
+            each.speaker,
         )
         for each in spoken
     ]

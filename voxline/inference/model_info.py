@@ -135,6 +135,7 @@ class ModelInfo(VersionedFile):
       frontend: of a voice or a classifier; see `FrontendSettings`.
       max_steps, reduction: of a voice: most decoder steps, and frames of each.
       vocoder: that a voice ships with.
+      speakers: of a voice: names of the rows of its speaker table, in their order; [] of a voice of one speaker.
       context_frames: of a vocoder: frames on each side on which a sample depends; None: all.
       attributes: of a converter of voices: the values of each.
       tokenizer: of a recognizer that spells as a public model does; None: as its alphabet does.
@@ -161,6 +162,7 @@ class ModelInfo(VersionedFile):
     max_steps: int = 0
     reduction: int = 0
     vocoder: ShippedVocoder | None = None
+    speakers: list[str] = msgspec.field(default_factory=list)
     context_frames: int | None = None
     attributes: dict[str, list[str]] = msgspec.field(default_factory=dict)
     tokenizer: TokenizerFile | None = None

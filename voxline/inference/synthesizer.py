@@ -61,6 +61,10 @@ SAMPLE_SIGNATURES = {
 """Of a voice that makes samples itself, without mels."""
 SAMPLE_GRAPH = SignatureSpec(("symbols", "rates", "scales"), SAMPLE_SIGNATURES["synthesize"].outputs)
 """Its ONNX graph, of one text."""
+SPEAKERS = "speakers"
+"""Input of both where the voice has several speakers."""
+NAMED_SPEAKERS = 20
+"""Most speakers that a message names."""
 MAKES_SAMPLES = ("vits",)
 """Kinds of such voices."""
 CUTS = 3
@@ -144,6 +148,7 @@ class Synthesizer:
       sampling: of a vocoder that is a WaveGlow, in place of its own.
       iterations: of Griffin-Lim, in place of the voice's own; numpy then computes it.
       pace: by which speech that stops at once shows.
+      speaker: of a voice of several, who speaks where none is asked for; "": as the voice was exported.
 
     Attributes:
       info: the contents of `model.json`.
@@ -151,6 +156,7 @@ class Synthesizer:
       text: encodes text as the model reads it.
       features: of its mels.
       sample_rate: of its waveforms, in Hz.
+      speakers: names of those it can speak as; [] of a voice of one speaker.
       makes_samples: whether its network makes samples itself, as VITS does; its mels are then those of the waveform.
       seconds: spent in autoregressive synthesis so far, waveforms included, loading and warming up excluded.
       audio_seconds: synthesized so far.
@@ -172,6 +178,7 @@ class Synthesizer:
         sampling: Sampling = OWN_SAMPLING,
         iterations: int | None = None,
         pace: Pace = USUAL_PACE,
+        speaker: str = "",
     ) -> None:
         self.pace = pace
         self.folder = exported_folder(model)
@@ -179,6 +186,11 @@ class Synthesizer:
         require_family(self.info, "tts", self.folder)
         if missing := [key for key in TTS_KEYS if not getattr(self.info, key)]:
             raise WorkError(f"{self.folder}: model.json has no {' and no '.join(missing)}; run train again")
+        self.speakers = self.info.speakers
+        self.check_speaker(speaker)
+        self._own_speaker = int(self.info.model_settings.get("speaker", 0))
+        if speaker:
+            self._own_speaker = self.speakers.index(speaker)
         self.text = TextEncoder(self.info.alphabet, self.info.frontend, self.folder)
         self.features = FeatureSettings.of(self.info.features, str(self.folder))
         self.sample_rate = self.info.sample_rate
@@ -213,36 +225,55 @@ class Synthesizer:
         self._graph: OnnxGraph | None = None
         self._signatures: dict[str, Any] = {}
         if self.engine == "onnx":
-            graph = SAMPLE_GRAPH if self.makes_samples else MEL_SIGNATURES[SPEAK]
+            graph = self._with_speakers(SAMPLE_GRAPH) if self.makes_samples else MEL_SIGNATURES[SPEAK]
             self._graph = OnnxGraph(self.folder, graph, "a voice", threads)
         elif self.makes_samples:
-            self._model, self._signatures = load_saved_model(self.folder, SAMPLE_SIGNATURES)
+            specs = {name: self._with_speakers(spec) for name, spec in SAMPLE_SIGNATURES.items()}
+            self._model, self._signatures = load_saved_model(self.folder, specs)
         else:
             specs = FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES
             self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
 
         self.seconds = self.audio_seconds = 0.0
-        self._synthesize([self.text.alphabet.characters[-1:]])  # the first call builds the graph
+        self._synthesize([self.text.alphabet.characters[-1:]], [""])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
 
-    @overload
-    def synthesize(self, text: str) -> SynthesisResult: ...
+    def _with_speakers(self, spec: SignatureSpec) -> SignatureSpec:
+        return spec._replace(inputs=(*spec.inputs, SPEAKERS)) if self.speakers else spec
 
-    @overload
-    def synthesize(self, text: list[str] | tuple[str, ...]) -> list[SynthesisResult]: ...
-
-    def synthesize(self, text: str | list[str] | tuple[str, ...]) -> SynthesisResult | list[SynthesisResult]:
-        """Speaks one text in one go, or each of a list in order. If one text cannot be read, none is spoken.
+    def check_speaker(self, speaker: str) -> None:
+        """Refuses a speaker whom the voice does not have; "" is the one who speaks where none is asked for.
 
         Raises:
-          SettingsError: a text is empty or too long, or holds characters that the model cannot read.
+          SettingsError: it names those whom it has.
+        """
+        check_speaker(self.speakers, speaker, str(self.folder))
+
+    @overload
+    def synthesize(self, text: str, speaker: str = "") -> SynthesisResult: ...
+
+    @overload
+    def synthesize(self, text: list[str] | tuple[str, ...], speaker: str = "") -> list[SynthesisResult]: ...
+
+    def synthesize(
+        self, text: str | list[str] | tuple[str, ...], speaker: str = ""
+    ) -> SynthesisResult | list[SynthesisResult]:
+        """Speaks one text in one go, or each of a list in order. If one text cannot be read, none is spoken.
+
+        Args:
+          speaker: of `speakers`; "": who speaks where none is asked for, which is all of a voice of one speaker.
+
+        Raises:
+          SettingsError: a text is empty or too long, or holds characters that the model cannot read; or it does not
+            have the speaker.
         """
         if isinstance(text, str):
-            (result,) = self.synthesize([text])
+            (result,) = self.synthesize([text], speaker)
             return result
-        return self.synthesize_symbols([self.text.encode(sentence).symbols for sentence in text])
+        symbols = [self.text.encode(sentence).symbols for sentence in text]
+        return self.synthesize_symbols(symbols, [speaker] * len(symbols))
 
-    def speak(self, text: str) -> Speech:
+    def speak(self, text: str, speaker: str = "") -> Speech:
         """Speaks a text, or an SSML document (`voxline.text.ssml`), whose pauses are silence of their exact length.
 
         It is cut at its sentences (`TextEncoder.encode_speech`). A sentence whose end the decoder does not reach, or
@@ -251,20 +282,23 @@ class Synthesizer:
         Raises:
           SettingsError: as `synthesize`; or the document is not understood: what, and its line.
         """
-        return _join(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size)))
+        self.check_speaker(speaker)
+        return _join(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size, speaker)))
 
-    def stream(self, text: str) -> Iterator[Speech]:
+    def stream(self, text: str, speaker: str = "") -> Iterator[Speech]:
         """Like `speak`, sentence by sentence, pauses too: only one of them is in memory at a time.
 
         Raises:
           SettingsError: as `speak`, before anything is spoken.
         """
-        return self._speak(self.text.encode_speech(text), 1)
+        self.check_speaker(speaker)
+        return self._speak(self.text.encode_speech(text), 1, speaker)
 
-    def speak_each(self, texts: Sequence[str]) -> list[list[Speech]]:
+    def speak_each(self, texts: Sequence[str], speaker: str = "") -> list[list[Speech]]:
         """Speaks several texts like `stream`, their sentences in common batches; raises like `speak`."""
+        self.check_speaker(speaker)
         items = [self.text.encode_speech(text) for text in texts]
-        spoken = self._speak([item for of_text in items for item in of_text], 4 * self.batch_size)
+        spoken = self._speak([item for of_text in items for item in of_text], 4 * self.batch_size, speaker)
         return [[next(spoken) for _ in of_text] for of_text in items]
 
     @property
@@ -289,67 +323,78 @@ class Synthesizer:
             )
         return ""
 
-    def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
+    def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int, speaker: str) -> Iterator[Speech]:
         import numpy as np
 
         # A few batches at a time, so that a stream of thousands of sentences is never in memory as a whole.
         for start in range(0, len(items), at_once):
             several = items[start : start + at_once]
-            spoken = iter(self._speak_sentences([part for part in several if isinstance(part, EncodedSentence)]))
+            sentences = [part for part in several if isinstance(part, EncodedSentence)]
+            spoken = iter(self._speak_sentences(sentences, speaker))
             for item in several:
                 if isinstance(item, Pause):
                     yield Speech(np.zeros(round(item.seconds * self.sample_rate), np.float32), False, 0)
                 else:
-                    yield self._to_its_end(item, next(spoken), CUTS)
+                    yield self._to_its_end(item, next(spoken), CUTS, speaker)
 
-    def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int) -> Speech:
+    def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int, speaker: str) -> Speech:
         """Returns the speech of a sentence, or of its halves if they end and the sentence did not."""
         speech = Speech(result.waveform, result.hit_limit, pace_fault=result.pace_fault)
         halves = self.text.halve(sentence) if cuts and not speech.is_whole else []
         parts: list[Speech] = []
         for half in halves:
             if isinstance(half, EncodedSentence):
-                (again,) = self._speak_sentences([half])
-                parts.append(self._to_its_end(half, again, cuts - 1))
+                (again,) = self._speak_sentences([half], speaker)
+                parts.append(self._to_its_end(half, again, cuts - 1, speaker))
             else:
-                parts += self._speak([half], 1)
+                parts += self._speak([half], 1, speaker)
             # A half that is not said whole makes the whole attempt useless.
             if not parts[-1].is_whole:
                 break
         return _join(parts) if parts and parts[-1].is_whole else speech
 
-    def _speak_sentences(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
+    def _speak_sentences(self, sentences: Sequence[EncodedSentence], speaker: str) -> list[SynthesisResult]:
         """Speaks sentences in order; unusual rates take the vocoder or numpy's Griffin-Lim."""
         usual = [set(sentence.rates) == {1.0} for sentence in sentences]
         plain = [sentence.symbols for sentence, is_usual in zip(sentences, usual, strict=True) if is_usual]
         at_other_rates = [sentence for sentence, is_usual in zip(sentences, usual, strict=True) if not is_usual]
-        spoken = iter(self.synthesize_symbols(plain))
-        changed = iter(self._at_rates(at_other_rates))
+        spoken = iter(self.synthesize_symbols(plain, [speaker] * len(plain)))
+        changed = iter(self._at_rates(at_other_rates, speaker))
         return [next(spoken if is_usual else changed) for is_usual in usual]
 
-    def synthesize_symbols(self, symbols: Sequence[str]) -> list[SynthesisResult]:
+    def synthesize_symbols(self, symbols: Sequence[str], speakers: Sequence[str] = ()) -> list[SynthesisResult]:
         """Speaks encoded texts of any length, such as `text` of a converted manifest, in order.
 
+        Args:
+          speakers: of each text, as for `synthesize`; (): where none is asked for.
+
         Raises:
-          SettingsError: the model cannot read a symbol.
+          SettingsError: the model cannot read a symbol, or does not have a speaker.
         """
-        return self._in_batches(symbols, lambda batch: self._synthesize([symbols[index] for index in batch]))
+        names = list(speakers) or [""] * len(symbols)
+        for name in names:
+            self.check_speaker(name)
+
+        def run(batch: list[int]) -> list[SynthesisResult]:
+            return self._synthesize([symbols[index] for index in batch], [names[index] for index in batch])
+
+        return self._in_batches(symbols, run)
 
     @property
     def has_mels_alone(self) -> bool:
         """Returns whether mels are made without a waveform; earlier models compute Griffin-Lim too."""
         return not self.makes_samples and (self._graph is not None or SPEAK in self._signatures)
 
-    def mels(self, symbols: Sequence[str]) -> list["Array"]:
-        """The mels of encoded texts alone, float32 [frames, mels] each, in order.
+    def mels(self, symbols: Sequence[str], speakers: Sequence[str] = ()) -> list["Array"]:
+        """The mels of encoded texts alone, float32 [frames, mels] each, in order; arguments as `synthesize_symbols`.
 
         Raises:
-          SettingsError: the model cannot read a symbol.
+          SettingsError: as `synthesize_symbols`.
         """
+        if self.makes_samples:
+            return [result.mels for result in self.synthesize_symbols(symbols, speakers)]
 
         def run(batch: list[int]) -> list["Array"]:
-            if self.makes_samples:
-                return [result.mels for result in self._synthesize([symbols[index] for index in batch])]
             outputs = self._decode(*self._labels([symbols[index] for index in batch]), with_audio=False)
             return [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
 
@@ -384,21 +429,22 @@ class Synthesizer:
                 results.update(zip(indices, run(indices), strict=True))
         return [results[index] for index in range(len(symbols))]
 
-    def _at_rates(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
+    def _at_rates(self, sentences: Sequence[EncodedSentence], speaker: str) -> list[SynthesisResult]:
         symbols = [sentence.symbols for sentence in sentences]
 
         def run(batch: list[int]) -> list[SynthesisResult]:
-            return self._synthesize([symbols[index] for index in batch], [sentences[index].rates for index in batch])
+            rates = [sentences[index].rates for index in batch]
+            return self._synthesize([symbols[index] for index in batch], [speaker] * len(batch), rates)
 
         return self._in_batches(symbols, run)
 
     def _synthesize(
-        self, symbols: Sequence[str], rates: Sequence[Sequence[float]] | None = None
+        self, symbols: Sequence[str], speakers: Sequence[str], rates: Sequence[Sequence[float]] | None = None
     ) -> list[SynthesisResult]:
         import numpy as np
 
         if self.makes_samples:
-            return self._synthesize_samples(symbols, rates)
+            return self._synthesize_samples(symbols, speakers, rates)
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
         outputs = self._decode(labels, lengths, with_audio=self.vocoder is None and rates is None)
@@ -424,7 +470,7 @@ class Synthesizer:
         return results
 
     def _synthesize_samples(
-        self, symbols: Sequence[str], rates: Sequence[Sequence[float]] | None
+        self, symbols: Sequence[str], speakers: Sequence[str], rates: Sequence[Sequence[float]] | None
     ) -> list[SynthesisResult]:
         """`_synthesize` of a voice that makes samples itself; its mels are those of the waveform."""
         import numpy as np
@@ -440,6 +486,9 @@ class Synthesizer:
         own = self.info.model_settings
         scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
         inputs = {"symbols": labels, "rates": of_symbols, "scales": scales}
+        if self.speakers:
+            rows = [self.speakers.index(name) if name else self._own_speaker for name in speakers]
+            inputs[SPEAKERS] = np.array(rows, np.int32)
         start = time.perf_counter()
         outputs = self._graph(**inputs) if self._graph else self._call("synthesize", lengths=lengths, **inputs)
         self.seconds += time.perf_counter() - start
@@ -573,6 +622,23 @@ class Synthesizer:
         for row, text in zip(labels, symbols, strict=True):
             row[: len(text)] = self.text.alphabet.encode(text)
         return labels, lengths
+
+
+def check_speaker(speakers: Sequence[str], speaker: str, label: str) -> None:
+    """Refuses a speaker whom a voice does not have; "" is the one who speaks where none is asked for.
+
+    Raises:
+      SettingsError: it names those whom it has.
+
+    >>> check_speaker(["ann", "bob"], "bob", "voice")
+    """
+    if not speaker or speaker in speakers:
+        return
+    if not speakers:
+        raise SettingsError(f"{label}: a voice of one speaker, and {quote_text(speaker)} is asked for; leave it out")
+    more = len(speakers) - NAMED_SPEAKERS
+    names = ", ".join(speakers[:NAMED_SPEAKERS]) + (f" and {more:,} more" if more > 0 else "")
+    raise SettingsError(f"{label}: it has no speaker {quote_text(speaker)}; it speaks as {names}")
 
 
 def _join(parts: Sequence[Speech]) -> Speech:

@@ -4,12 +4,13 @@ Route: https://platform.openai.com/docs/api-reference/audio/createSpeech
 """
 
 import tempfile
+import unicodedata
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from voxline.errors import SettingsError, VoxlineError
-from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.synthesizer import Synthesizer, check_speaker
 from voxline.serving.refusals import RefusedError, read_json_object
 from voxline.store.scratch import scratch_root
 
@@ -28,15 +29,17 @@ class SpeechRequest:
 
     Attributes:
       shape: its response_format, one of MEDIA_TYPES.
+      voice: the name of a speaker, which a model of several has; "": its own choice.
     """
 
     model: str
     text: str
     shape: str
+    voice: str = ""
 
     @classmethod
     def read(cls, body: bytes) -> "SpeechRequest":
-        """Reads a request's body. `voice` and `instructions` are not used: a model has one voice.
+        """Reads a request's body. `instructions` are not used, nor `voice` by a model of one speaker.
 
         Raises:
           RefusedError: it is something else, or wants what is not here.
@@ -67,7 +70,10 @@ class SpeechRequest:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a text is accepted", "instructions")
         if values.get("stream_format", "audio") != "audio":
             raise RefusedError(HTTPStatus.BAD_REQUEST, "audio is accepted", "stream_format")
-        return cls(model, text, shape)
+        # OpenAI's custom voices are objects with an id.
+        voice = values.get("voice", "")
+        name = str(voice.get("id", "")) if isinstance(voice, dict) else voice
+        return cls(model, text, shape, unicodedata.normalize("NFC", name))
 
 
 def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes, float]:
@@ -81,8 +87,14 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     from voxline.audio.ffmpeg import write_encoded
     from voxline.audio.wav import to_int16, wav_header
 
+    # Clients of OpenAI always name a voice, which one of a single speaker is not asked for.
+    speaker = request.voice if voice.speakers else ""
     try:
-        speech = voice.speak(request.text)
+        check_speaker(voice.speakers, speaker, request.model)
+    except SettingsError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "voice") from None
+    try:
+        speech = voice.speak(request.text, speaker)
     except SettingsError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
     except VoxlineError as error:

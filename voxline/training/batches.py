@@ -98,6 +98,7 @@ class Batch:
       places: int32 [rows] where only some rows were read: row `i` is the utterance `places[i] % len(ids)`, and counts
         nothing if its place is `len(ids)` or above. None: the rows are those of `ids`.
       weights: float32 [len(ids)], what each utterance of the whole batch counts in the loss; None: 1.
+      speakers: int32 [rows], rows of a table of speakers; None: 0.
     """
 
     ids: list[str]
@@ -108,6 +109,7 @@ class Batch:
     counts: Integers
     places: Integers | None = None
     weights: Array | None = None
+    speakers: Integers | None = None
 
     @classmethod
     def of(cls, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> "Batch":
@@ -226,6 +228,7 @@ class Batches:
         self.share = share
         self._alphabet = dataset.alphabet
         self.encodings: SupportsRows | None = None
+        self.speaker_rows: Mapping[str, int] = {}
 
         # The records of the split, and its shards, which stay open.
         records = list(self._find_records(dataset, split))
@@ -394,24 +397,32 @@ class Batches:
         """
         weights = None if self._weights is None else self._weights[draws % len(self._records)]
         if share is None:
-            return dataclasses.replace(Batch.of(self._read(draws, epoch)), weights=weights)
+            return dataclasses.replace(self._pad(self._read(draws, epoch)), weights=weights)
 
         # One worker reads the whole batch; others read the rows of their own devices.
         least = self.batch_size if self.shapes else 0
         if share.count == share.total and len(draws) >= least:
-            return dataclasses.replace(Batch.of(self._read(draws, epoch), self.shapes), weights=weights)
+            return dataclasses.replace(self._pad(self._read(draws, epoch), self.shapes), weights=weights)
 
         places = share.places(len(draws), least)
 
         # A place beyond the last row repeats a row, which is read once.
         unique_draws, row_of_draw = np.unique(draws[places % len(draws)], return_inverse=True)
         examples = self._read(unique_draws, epoch)
-        batch = Batch.of([examples[index] for index in row_of_draw.tolist()], self.shapes)
+        batch = self._pad([examples[index] for index in row_of_draw.tolist()], self.shapes)
         records = [self._records[draw % len(self._records)] for draw in draws.tolist()]
         ids = [record.id for record in records]
         texts = [record.text for record in records]
 
         return dataclasses.replace(batch, ids=ids, texts=texts, places=places, weights=weights)
+
+    def _pad(self, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> Batch:
+        batch = Batch.of(examples, buckets)
+        if not self.speaker_rows:
+            return batch
+        return dataclasses.replace(
+            batch, speakers=np.array([self.speaker_rows[example.speaker] for example in examples], np.int32)
+        )
 
     def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
         examples = []

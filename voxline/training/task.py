@@ -259,6 +259,17 @@ class TrainingTask(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} learns from no other model, such as {name!r}")
 
+    def adapt_weight(
+        self, name: str, value: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], parent: ModelInfo
+    ) -> npt.NDArray[Any] | None:
+        """A weight that is kept of a parent, as this network takes it; by default unchanged.
+
+        Args:
+          value: the parent's; None: it has none of this name.
+          fresh: the random one in its place.
+        """
+        return value
+
     def take_over(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:  # noqa: B027 - most networks train alone
         """Takes what a parent has for auxiliary models; called once the exported network has its weights.
 

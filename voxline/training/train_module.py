@@ -51,12 +51,14 @@ class BatchTensors(NamedTuple):
       frames: int32 [rows], real frames.
       labels: int32 [rows, labels], padded with zeros.
       counts: int32 [rows], real labels.
+      speakers: int32 [rows], rows of a table of speakers, which few networks have.
     """
 
     features: Tensor
     frames: Tensor
     labels: Tensor
     counts: Tensor
+    speakers: Tensor | None = None
 
 
 def batch_signature(rows: int | None, frames: int | None = None, labels: int | None = None) -> BatchTensors:
@@ -65,6 +67,7 @@ def batch_signature(rows: int | None, frames: int | None = None, labels: int | N
         frames=tf.TensorSpec([rows], tf.int32),
         labels=tf.TensorSpec([rows, labels], tf.int32),
         counts=tf.TensorSpec([rows], tf.int32),
+        speakers=tf.TensorSpec([rows], tf.int32),
     )
 
 
@@ -403,8 +406,8 @@ class TrainModule(abc.ABC):
             part = [array[np.concatenate([rows, fill]).astype(int)] for array in arrays]
             part_weights = np.concatenate([weights[rows], np.zeros(len(fill), np.float32)])
             if not self.compiled:
-                features, frames, labels, counts = part
-                part = [features[:, : frames.max()], frames, labels[:, : max(counts.max(), 1)], counts]
+                features, frames, labels, counts, speakers = part
+                part = [features[:, : frames.max()], frames, labels[:, : max(counts.max(), 1)], counts, speakers]
             tensors = BatchTensors(*map(self._hand_over, part))
             yield BatchPart(tensors, self._hand_over(part_weights), self._shape(part), share_of_part)
 
@@ -415,7 +418,8 @@ class TrainModule(abc.ABC):
         # Rows of this process's replicas; a place beyond the batch repeats a row at weight zero.
         count = len(batch.ids)
         places = batch.places
-        arrays: list[npt.NDArray[Any]] = [batch.features, batch.frames, batch.labels, batch.counts]
+        speakers = np.zeros(len(batch.frames), np.int32) if batch.speakers is None else batch.speakers
+        arrays: list[npt.NDArray[Any]] = [batch.features, batch.frames, batch.labels, batch.counts, speakers]
         if places is None:
             places = self.share.places(count)
             arrays = [array[places % count] for array in arrays]

@@ -240,7 +240,7 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     for name in kept_names:
         axis = task.symbol_axis(name)
         marks = [""] if axis == -1 else [f"{MARK}{number}" for number in range(task.marks)]
-        value = parent_weights.get(name)
+        value = task.adapt_weight(name, parent_weights.get(name), fresh[keys[name]], parent.info)
         if value is not None and axis is not None and _fits(value, fresh[keys[name]], axis):
             old_symbols = [*parent_symbols, *marks]
             new_symbols = [*symbols, *marks]

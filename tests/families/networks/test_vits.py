@@ -118,7 +118,32 @@ def test_onnx_graphs_compute_what_the_network_computes(name: str) -> None:
     assert piper.get_modelmeta().custom_metadata_map == {"comment": "piper"}
 
 
-@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers"])
+@pytest.mark.parametrize("name", ["vits-speakers", "vits-fixed-speakers"])
+def test_each_row_of_a_batch_has_its_own_speaker_as_in_transformers(name: str) -> None:
+    network, letters, theirs = public_vits(name)
+    symbols, counts = symbols_of(letters)
+    speakers = np.array([2, 1], np.int32)
+    how: dict[str, Any] = {"max_frames": 1_000, "scales": SILENT}
+    output: VitsOutput = network.speak(symbols, counts, speakers=speakers, **how)
+    graph = _session(export_onnx_vits(network, 1_000, several_speakers=True))
+    piper = _session(export_onnx_piper(network, {}, several_speakers=True))
+
+    for row, count in enumerate(counts):
+        waveform = theirs[f"waveform/{row}/{speakers[row]}"]
+        np.testing.assert_allclose(output.waveforms[row].numpy()[: len(waveform)], waveform, atol=1e-4)
+        assert int(output.frames[row]) * network.settings.hop == len(waveform)
+
+        text = symbols[row : row + 1, :count]
+        inputs = {"symbols": text, "rates": np.ones(text.shape, np.float32), "scales": SILENT}
+        heard, *_ = graph.run(None, {**inputs, "speakers": speakers[row : row + 1]})
+        np.testing.assert_allclose(heard[0], waveform, atol=1e-4)
+        ids, rows = network.with_marks(text, counts[row : row + 1])
+        inputs = {"input": ids.numpy().astype(np.int64), "input_lengths": rows.numpy().astype(np.int64)}
+        (heard,) = piper.run(None, {**inputs, "scales": SILENT, "sid": speakers[row : row + 1].astype(np.int64)})
+        np.testing.assert_allclose(heard[0, 0, 0], waveform, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers", "vits-speakers"])
 def test_training_computes_what_transformers_computes(name: str) -> None:
     """The posterior encoder, the flow forwards and back, and the likelihood of durations; the second row is shorter."""
     network, _, theirs = public_vits(name)
@@ -139,7 +164,9 @@ def test_training_computes_what_transformers_computes(name: str) -> None:
     if posterior.durations is not None:
         text, durations, drawn = (theirs[f"training/{key}"] for key in ("text", "durations", "drawn"))
         counts = np.array([7, 5], np.int32)
-        likelihood = posterior.durations.negative_log_likelihood(network.durations, text, counts, durations, drawn)
+        likelihood = posterior.durations.negative_log_likelihood(
+            network.durations, text, counts, durations, drawn, speaker
+        )
         np.testing.assert_allclose(likelihood, theirs["training/likelihood"], rtol=1e-4)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import unicodedata
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from voxline.families.tts.vits.hub import hub_letters, hub_settings
 from voxline.families.tts.vits.network import Vits
 from voxline.families.tts.vits.piper import is_piper_voice, open_piper_voice
 from voxline.families.tts.vits.settings import VitsSettings
-from voxline.families.tts.vits.weights import EMBEDDING, LOG_SCALE, SHIFT, Module, modules
+from voxline.families.tts.vits.weights import EMBEDDING, LOG_SCALE, SHIFT, SPEAKERS, Module, modules
 from voxline.inference.pace import Pace
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
@@ -32,6 +33,8 @@ from voxline.pipelines.cli.main import app
 from voxline.registry.hub import open_hub_model
 from voxline.registry.parents import ancestors_of
 from voxline.registry.registry import Registry
+from voxline.serving.refusals import RefusedError
+from voxline.serving.speech import SpeechRequest, synthesize_speech
 from voxline.text.alphabet import ALPHABETS
 from voxline.training.weight_names import weight_names
 
@@ -96,9 +99,9 @@ def piper_config(**changes: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def small_weights() -> dict[str, Array]:
-    """Random weights of a network in the sizes of `SMALL`, by name."""
-    network = Vits(SMALL, symbols=len(dict.fromkeys(PHONEMES)))
+def small_weights(settings: VitsSettings = SMALL) -> dict[str, Array]:
+    """Random weights of a small network, by name."""
+    network = Vits(settings, symbols=len(dict.fromkeys(PHONEMES)))
     random = np.random.default_rng(5)
     weights = {}
     for name, variable in zip(weight_names(network), network.weights, strict=True):
@@ -111,16 +114,21 @@ def small_weights() -> dict[str, Array]:
     return weights
 
 
-def write_piper_voice(folder: Path) -> tuple[Path, dict[str, Array]]:
+def write_piper_voice(folder: Path, speakers: tuple[str, ...] = ()) -> tuple[Path, dict[str, Array]]:
     """A voice as PyTorch's exporter names it, of random weights, without the nodes between its layers; and these."""
-    weights = small_weights()
+    table = {"speakers": len(speakers), "speaker_units": 6} if speakers else {}
+    settings = VitsSettings.of({**SMALL.plain(), **table}, "test")
+    weights = small_weights(settings)
     constants = {"dp.flows.0.m": weights[SHIFT].reshape(2, 1), "factor": np.exp(-weights[LOG_SCALE]).reshape(2, 1)}
     nodes = [helper.make_node("Mul", ["x", "factor"], ["y"], "/dp/flows.0/Mul")]
     # Rows of blank, begin and end come first in Piper's maps.
     table = weights[EMBEDDING]
     constants["sid"] = np.concatenate([table[-3:], table[:-3]])
     nodes.append(helper.make_node("Gather", ["sid", "input"], ["embedded"], "/enc_p/emb/Gather"))
-    for layer in modules(SMALL):
+    if speakers:
+        constants["table"] = weights[SPEAKERS]
+        nodes.append(helper.make_node("Gather", ["table", "who"], ["speaker"], "/emb_g/Gather"))
+    for layer in modules(settings):
         made, node = _as_pytorch(layer, weights)
         constants |= made
         nodes += [node] if node else []
@@ -135,7 +143,9 @@ def write_piper_voice(folder: Path) -> tuple[Path, dict[str, Array]]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "tiny.onnx"
     file.write_bytes(helper.make_model(graph).SerializeToString())
-    (folder / "tiny.onnx.json").write_text(json.dumps(piper_config()))
+    several = {"num_speakers": len(speakers), "speaker_id_map": {name: row for row, name in enumerate(speakers)}}
+    config = piper_config(**several) if speakers else piper_config()
+    (folder / "tiny.onnx.json").write_text(json.dumps(config))
     (folder / "MODEL_CARD").write_text(CARD)
     return file, weights
 
@@ -248,6 +258,49 @@ def test_it_leaves_in_pipers_form(imported: tuple[Path, dict[str, Array]], tmp_p
 
     ended = CliRunner().invoke(app, ["models", "export", f"{imported[0]}/tiny@1", "--onnx", "none", "-o", "x"])
     assert "import the public voice again" in str(ended.exception)
+
+
+def test_a_piper_voice_of_several_speakers_speaks_here_and_leaves_as_each_of_them(tmp_path: Path) -> None:
+    file, _ = write_piper_voice(tmp_path / "voice", ("zoë", "ann"))
+    ended = voxline("models", "import", file, "--registry", tmp_path / "registry", "--name", "two", "--speaker", 1)
+    assert ended.exit_code == 0, ended.output
+    model = Registry(tmp_path / "registry", "two").path(1)
+    synthesizer = Synthesizer(model, pace=ANY_PACE)
+    assert synthesizer.speakers == ["zoë", "ann"]
+    spoken = {name: synthesizer.speak("hello world!", name).waveform for name in ("", "zoë", "ann")}
+    np.testing.assert_array_equal(spoken[""], spoken["ann"])  # the import's choice
+    assert not np.array_equal(spoken["zoë"], spoken["ann"])
+
+    # By name in a shell and over HTTP; OpenAI's clients always name a voice.
+    files = {name: tmp_path / f"{name}.wav" for name in ("zoë", "eve")}
+    how = ["--model", model, "--symbol-seconds", 0, 100, "--speaker"]
+    ended = voxline("synthesize", "hello world!", "-o", files["zoë"], *how, unicodedata.normalize("NFD", "zoë"))
+    assert ended.exit_code == 0, ended.output
+    with wave.open(str(files["zoë"])) as sound:
+        assert sound.getnframes() == len(spoken["zoë"])
+    with pytest.raises(SettingsError, match="it has no speaker 'eve'; it speaks as zoë, ann"):
+        voxline("synthesize", "hello world!", "-o", files["eve"], *how, "eve")
+    request = {"model": "two", "input": "hello world!", "response_format": "pcm", "voice": "zoë"}
+    sound, _ = synthesize_speech(synthesizer, SpeechRequest.read(json.dumps(request).encode()))
+    assert len(sound) == 2 * len(spoken["zoë"])
+    with pytest.raises(RefusedError, match="it speaks as zoë, ann") as refused:
+        synthesize_speech(synthesizer, SpeechRequest.read(json.dumps({**request, "voice": "alloy"}).encode()))
+    assert refused.value.param == "voice"
+
+    # In Piper's form, each is a number of `sid`.
+    ended = voxline("models", "export", model, "--to", "piper", "-o", tmp_path / "piper")
+    assert ended.exit_code == 0, ended.output
+    config = json.loads((tmp_path / "piper" / "voice.onnx.json").read_text())
+    assert (config["num_speakers"], config["speaker_id_map"]) == (2, {"zoë": 0, "ann": 1})
+    synthesizer.info.model_settings.update(noise=0.0, duration_noise=0.0, length=1.0)
+    symbols = synthesizer.text.encode("hello world!").symbols
+    numbers = config["phoneme_id_map"]
+    ids = sum((numbers[symbol] + numbers["_"] for symbol in symbols), numbers["^"] + numbers["_"]) + numbers["$"]
+    session = onnxruntime.InferenceSession(tmp_path / "piper" / "voice.onnx", providers=["CPUExecutionProvider"])
+    inputs = {"input": np.array([ids]), "input_lengths": np.array([len(ids)])}
+    for row, name in enumerate(["zoë", "ann"]):
+        (heard,) = session.run(None, {**inputs, "scales": np.array([0, 1, 0], np.float32), "sid": np.array([row])})
+        np.testing.assert_allclose(heard.ravel(), synthesizer.synthesize("hello world!", name).waveform, atol=1e-4)
 
 
 def test_a_voice_of_the_hub_reads_letters(tmp_path: Path) -> None:

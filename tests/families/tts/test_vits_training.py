@@ -1,9 +1,11 @@
 """Training VITS: its losses, its two phases, what it takes from a voice, and the voice that it exports."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -19,11 +21,14 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.export.step import run as export
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.family import TtsFamily
 from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.speakers import speakers_of, with_speakers
+from voxline.families.tts.vits.task import VitsTask
 from voxline.families.tts.vits.train_module import VitsTrainModule, frame_log_probabilities
 from voxline.families.tts.vits.weights import EMBEDDING
+from voxline.inference.pace import Pace
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.pipelines.config.load import load_config
@@ -170,6 +175,71 @@ def test_the_step_exports_a_voice_that_speaks_and_starts_another(dataset: Datase
     start = read_model_info(child.path("model")).start
     assert start is not None
     assert start.ancestors[0]["digest"]
+
+
+def of_speakers(*names: str) -> list[ToneUtterance]:
+    return [dataclasses.replace(each, speaker=names[n % len(names)]) for n, each in enumerate(SPOKEN)]
+
+
+@pytest.mark.slow
+def test_a_corpus_of_several_speakers_makes_a_voice_that_speaks_as_each_of_them(tmp_path: Path) -> None:
+    how = {**HOW, "posterior_steps": 0, "discriminators": {"start_step": -1}}
+    model = {**SIZES, "durations": "fixed", "speaker_units": 4}
+    quick = {"model": model, "vits": how, "epochs": 1, "batch_size": 8, "export": {"onnx": "float32"}}
+    several = make_dataset(tmp_path / "several", spoken=of_speakers("bob", "ann"))
+    output = run(several.folder, tmp_path, settings(**quick))
+    exported = export(output.folder, tmp_path, settings(**quick)).path("model")
+    info = read_model_info(exported)
+    assert info.speakers == ["ann", "bob"]
+    assert (info.model_settings["speakers"], info.model_settings["speaker_units"]) == (2, 4)
+    graph, plain = Synthesizer(exported), Synthesizer(output.path("model"), pace=Pace(0, 100))
+    assert (graph.engine, plain.engine) == ("onnx", "tensorflow")
+    texts = ["abcd", "dcba"]
+    both = plain.synthesize_symbols(texts, ["bob", "ann"])
+    for text, name, spoken in zip(texts, ["bob", "ann"], both, strict=True):
+        (alone,) = graph.synthesize_symbols([text], [name])
+        assert_close(alone.waveform, spoken.waveform, relative_to_peak=1e-3)
+    (other,) = plain.synthesize_symbols(["abcd"], ["ann"])
+    shorter = min(len(other.waveform), len(both[0].waveform))
+    distance = np.abs(other.waveform[:shorter] - both[0].waveform[:shorter]).max()
+    assert distance > 0.05 * np.abs(other.waveform).max()
+    np.testing.assert_array_equal(plain.synthesize_symbols(["abcd"])[0].waveform, other.waveform)
+    with pytest.raises(SettingsError, match=r"no speaker 'eve'; it speaks as ann, bob"):
+        plain.synthesize_symbols(["abcd"], ["eve"])
+
+    # A row moves with its name; a new speaker begins as the mean of those known, and who is gone has no row.
+    rows = read_named_weights(info, exported)["speakers"]
+    others = make_dataset(tmp_path / "others", spoken=of_speakers("eve", "bob"))
+    task = VitsTask(settings(**quick), others)
+    assert task.speakers == ["bob", "eve"]
+    fresh = np.ones((2, 4), np.float32)
+    adapted = task.adapt_weight("speakers", rows, fresh, info)
+    np.testing.assert_array_equal(adapted, [rows[1], rows.mean(axis=0)])
+    batch = task.train.read(np.arange(4))
+    names = [task.speakers[row] for row in np.asarray(batch.speakers)]
+    assert names == [{each.id: each.speaker for each in of_speakers("eve", "bob")}[name] for name in batch.ids]
+
+    # To a voice without a table nothing is added for a speaker at first.
+    plain_info = msgspec.structs.replace(info, settings={"model": SIZES}, speakers=[])
+    assert task.adapt_weight("speakers", None, fresh, plain_info) is fresh
+    assert not np.any(task.adapt_weight("decoder/speaker/kernel", None, fresh, plain_info))
+    assert task.adapt_weight("decoder/first/kernel", None, fresh, plain_info) is None
+
+
+def test_who_speaks_must_be_known_of_every_utterance(tmp_path: Path) -> None:
+    dev = [each for each in SPOKEN if each.split == "dev"]
+    train = [each for each in of_speakers("ann", "bob") if each.split == "train"]
+    cases: list[tuple[list[ToneUtterance], str]] = [
+        ([dataclasses.replace(train[0], speaker=""), *train[1:]], r"1 utterances have no speaker, such as train-000"),
+        ([*train, dataclasses.replace(dev[0], speaker="eve")], r"dev has speakers who are not in train: eve"),
+    ]
+    for number, (spoken, said) in enumerate(cases):
+        dataset = make_dataset(tmp_path / str(number), spoken=spoken)
+        with pytest.raises(WorkError, match=said):
+            speakers_of(dataset, settings())
+        assert speakers_of(dataset, settings(vits={**HOW, "speakers": "one"})) == []
+    with pytest.raises(SettingsError, match=r"speakers is 5, and the corpus has 2: ann, bob"):
+        with_speakers(settings(model={**SIZES, "speakers": 5, "speaker_units": 4}), ["ann", "bob"])
 
 
 @pytest.mark.slow

@@ -20,8 +20,9 @@ class TtsDetails(FamilyDetails, kw_only=True):
 
 
 class TtsSmokeTest(FilePart, forbid_unknown_fields=False):
-    """The text of the smoke test, and the number of frames of its mels in `clip.npy`."""
+    """The text of the smoke test, who says it of several, and the number of frames of its mels in `clip.npy`."""
 
     id: str
     symbols: str
     frames: int
+    speaker: str = ""

@@ -15,6 +15,7 @@ from voxline.components.evaluate.measurement import (
     MeasuredModel,
     Slicing,
     slice_by_band,
+    slice_by_field,
 )
 from voxline.components.evaluate.speech import (
     NOT_MEASURED,
@@ -27,11 +28,19 @@ from voxline.components.evaluate.speech import (
     recorded_dnsmos,
     reference_text,
 )
+from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.families.family import EvaluateFamily
 from voxline.families.tts.details import TtsDetails, TtsSmokeTest
 from voxline.families.tts.settings import TtsEvaluateSettings
-from voxline.families.tts.synthesize import HIT_LIMIT, SampleGallery, SynthesisRecord, measure_synthesis
+from voxline.families.tts.speakers import name_speakers
+from voxline.families.tts.synthesize import (
+    HIT_LIMIT,
+    SampleGallery,
+    SynthesisRecord,
+    measure_synthesis,
+    speakers_asked_for,
+)
 from voxline.inference.model_info import ModelInfo, ShippedVocoder
 from voxline.inference.onnx_model import Engine
 from voxline.inference.synthesizer import Synthesizer
@@ -62,7 +71,10 @@ class TtsEvaluateFamily(EvaluateFamily):
     participle = "synthesized"
 
     def slicings(self, settings: TtsEvaluateSettings) -> dict[str, Slicing]:
-        return {"text_length": slice_by_band(lambda utterance: len(utterance.text), settings.text_bands, "symbols")}
+        return {
+            "speaker": slice_by_field("speaker"),
+            "text_length": slice_by_band(lambda utterance: len(utterance.text), settings.text_bands, "symbols"),
+        }
 
     def auxiliary_models(self, registry: Path | str, settings: TtsEvaluateSettings) -> dict[str, ModelVersion | None]:
         return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
@@ -101,13 +113,20 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             self._check_texts(model, candidate)
         gallery = self._gallery if candidate.is_new else None
         settings = self.job.settings
-        records = measure_synthesis(model, self.job.utterances, self._recognizer, settings, candidate.unit, gallery)
+        utterances = self.job.utterances
+        if not candidate.is_new:
+            utterances = self._of_known_speakers(model, candidate)
+        records = measure_synthesis(model, utterances, self._recognizer, settings, candidate.unit, gallery)
+        if len(utterances) < len(self.job.utterances):
+            nothing = SynthesisRecord(dict.fromkeys(records[0].metrics, NOT_MEASURED), {})
+            by_id = {utterance.id: record for utterance, record in zip(utterances, records, strict=True)}
+            records = [by_id.get(utterance.id, nothing) for utterance in self.job.utterances]
 
         # Distances of mels mean something between equal features alone; cepstral distortion compares any two.
         if mel_conventions(model.features) != mel_conventions(self.model.features):
             print_status("evaluate: its features differ, so mel distances are not compared; mel cepstral distortion is")
             for record in records:
-                record.metrics |= {"mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
+                record.metrics = {**record.metrics, "mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
 
         return MeasuredModel(
             values=[record.metrics for record in records],
@@ -117,6 +136,25 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             champion_details=[{"champion_hypothesis": record.details.get("hypothesis")} for record in records],
             records=records,
         )
+
+    def _of_known_speakers(self, model: Synthesizer, candidate: Candidate) -> Sequence[Utterance]:
+        """The utterances whose speakers a version has; all of them for a voice of one speaker.
+
+        Raises:
+          SettingsError: it has none of them.
+        """
+        if not model.speakers:
+            return self.job.utterances
+        known = [utterance for utterance in self.job.utterances if utterance.speaker in model.speakers]
+        new = sorted({utterance.speaker for utterance in self.job.utterances} - set(model.speakers))
+        if not known:
+            raise SettingsError(
+                f"evaluate: {candidate.label}, speaks as {name_speakers(model.speakers)}, and the test split has "
+                f"{name_speakers(new)}, so they cannot be compared; give the new model a name of its own ('model')"
+            )
+        if new:
+            print_status(f"evaluate: {candidate.label}, does not speak as {name_speakers(new)}: not compared on these")
+        return known
 
     def _check_texts(self, model: Synthesizer, candidate: Candidate) -> None:
         """Refuses a version that reads other symbols.
@@ -154,10 +192,11 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         for start in range(0, len(utterances), self.job.settings.batch_size):
             batch = utterances[start : start + self.job.settings.batch_size]
             texts = [utterance.text for utterance in batch]
-            results = graph.synthesize_symbols(texts)
+            speakers = speakers_asked_for(graph, batch)
+            results = graph.synthesize_symbols(texts, speakers)
 
             # Mels [frames, mels]; the number of frames may differ by rounding, so DTW pairs them.
-            for mels, result in zip(self.model.mels(texts), results, strict=True):
+            for mels, result in zip(self.model.mels(texts, speakers), results, strict=True):
                 differences.append(dtw(mels, result.mels).distance / max(float(mels.std()), 1e-9))
 
             if integers and self._recognizer is not None:
@@ -201,7 +240,8 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         # A fresh process loads the graph if there is one, so the clip is of the graph too.
         synthesizer = self._graph or self.model
         utterance = self.job.utterances[min(range(len(measured.values)), key=preference)]
-        (result,) = synthesizer.synthesize_symbols([utterance.text])
+        (speaker,) = speakers_asked_for(synthesizer, [utterance])
+        (result,) = synthesizer.synthesize_symbols([utterance.text], [speaker])
 
         # The mels are what is compared, float32 [frames, mels]; the waveform is for a person to hear.
         mels = io.BytesIO()
@@ -211,7 +251,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         for name, content in ((CLIP_MELS_FILE, mels), (CLIP_FILE, wav)):
             with atomic_write(self.job.output / name) as file:
                 file.write(content.getvalue())
-        return TtsSmokeTest(id=utterance.id, symbols=utterance.text, frames=len(result.mels))
+        return TtsSmokeTest(id=utterance.id, symbols=utterance.text, frames=len(result.mels), speaker=speaker)
 
     def counts(self, measured: MeasuredModel[SynthesisRecord]) -> dict[str, int]:
         return {"symbols": sum(len(utterance.text) for utterance in self.job.utterances)}

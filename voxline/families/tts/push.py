@@ -5,6 +5,7 @@ from typing import Any
 from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.model_card import extent_of_test, limits_of_test, shell_usage
 from voxline.families.tts.details import TtsDetails, TtsSmokeTest
+from voxline.families.tts.speakers import name_speakers
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
@@ -22,7 +23,8 @@ class TtsPushFamily:
     smoke_test_tolerance: float | None = TOLERANCE
 
     def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
-        return [evaluation.smoke_test(TtsSmokeTest).symbols, str(evaluation.folder / CLIP_MELS_FILE)]
+        test = evaluation.smoke_test(TtsSmokeTest)
+        return [test.symbols, str(evaluation.folder / CLIP_MELS_FILE), test.speaker]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         # In standard deviations of the expected mels: features of other settings have another scale.
@@ -34,14 +36,14 @@ class TtsPushFamily:
         return RepeatedOutput.by_difference(passed, "synthesized the text", finding, distance, str(TOLERANCE))
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
-        """Args: the model's folder, symbols, and a file of the expected mels, float32 [frames, mels]."""
+        """Args: the model's folder, symbols, a file of the expected mels, float32 [frames, mels], and who speaks."""
 
         from voxline.audio.dtw import dtw
         from voxline.inference.synthesizer import Synthesizer
 
-        model, symbols, mels = arguments
+        model, symbols, mels, speaker = arguments
         expected = load_npy(mels)
-        (result,) = Synthesizer(model).synthesize_symbols([symbols])
+        (result,) = Synthesizer(model).synthesize_symbols([symbols], [speaker])
         return {
             "distance": dtw(expected, result.mels).distance,
             "deviation": float(expected.std()),
@@ -53,6 +55,7 @@ class TtsPushFamily:
         return (
             f"A speech synthesis model ({model.kind.capitalize()}). Its alphabet is `{model.alphabet}`, its "
             f"output audio at {model.sample_rate:,} Hz."
+            + (f" It speaks as {name_speakers(model.speakers)}." if model.speakers else "")
         )
 
     def errors(self, evaluation: Evaluation) -> str:

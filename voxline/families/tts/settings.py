@@ -490,4 +490,4 @@ class TtsPushSettings(PushSettings):
     max_relative_slice_regression: dict[str, Margin] = pydantic.Field(
         {"round_trip_wer": 0.5, "mcd": 0.1}, description=SLICE_RELATIVE
     )
-    slices: list[str] = pydantic.Field(["text_length"], description=SLICES)
+    slices: list[str] = pydantic.Field(["speaker", "text_length"], description=SLICES)

@@ -16,6 +16,7 @@ from voxline.components.evaluate.speech import (
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsEvaluateSettings
+from voxline.families.tts.speakers import name_speakers
 from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
@@ -155,7 +156,7 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
 
     Raises:
       WorkError: a recording cannot be read.
-      SettingsError: the model cannot read a text.
+      SettingsError: the model cannot read a text, or does not have a speaker.
     """
     from voxline.audio.features import compute_features
 
@@ -174,13 +175,30 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
     forced: Sequence[TeacherForcedResult | None] = [None] * len(texts)
     if not synthesizer.makes_samples:
         forced = synthesizer.teacher_forced(texts, features)
-    synthesized = synthesizer.synthesize_symbols(texts)
+    synthesized = synthesizer.synthesize_symbols(texts, speakers_asked_for(synthesizer, utterances))
     for utterance, result in zip(utterances, synthesized, strict=True):
         # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
         if not len(result.mels):
             raise WorkError(f"utterance {utterance.id}: the model outputs no frame for it; train it again")
 
     return [Sample(*parts) for parts in zip(utterances, recorded, features, forced, synthesized, strict=True)]
+
+
+def speakers_asked_for(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[str]:
+    """Who is to speak each utterance: its own speaker, of a voice of several.
+
+    Raises:
+      SettingsError: the voice does not have one; the message names the utterance.
+    """
+    if not synthesizer.speakers:
+        return [""] * len(utterances)
+    for utterance in utterances:
+        if utterance.speaker not in synthesizer.speakers:
+            raise SettingsError(
+                f"utterance {utterance.id}: the voice does not speak as {utterance.speaker or 'nobody'}; it speaks as "
+                f"{name_speakers(synthesizer.speakers)}. Split each speaker's utterances (corpus.split.by: utterance)"
+            )
+    return [utterance.speaker for utterance in utterances]
 
 
 def _measure(

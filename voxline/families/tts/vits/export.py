@@ -3,13 +3,14 @@
 Signatures of the SavedModel:
   synthesize        symbols int32 [batch, n], lengths int32 [batch], rates float32 [batch, n], scales float32 [3] as in
                     `onnx` → waveforms float32 [batch, samples], samples, frames int32 [batch], durations float32
-                    [batch, n] in frames, hit_limit bool [batch]
-  serving_default   symbols and lengths alone
+                    [batch, n] in frames, hit_limit bool [batch]; of several speakers it takes speakers int32 [batch]
+                    too, their rows in model.json's list
+  serving_default   symbols and lengths alone; the settings' speaker speaks
 """
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ SAMPLE_SIGNATURE = (
     tf.TensorSpec([None, None], tf.float32, name="rates"),
     tf.TensorSpec([3], tf.float32, name="scales"),
 )
+SPEAKER_SIGNATURE = (*SAMPLE_SIGNATURE, tf.TensorSpec([None], tf.int32, name="speakers"))
+"""Of a voice of several speakers."""
 PIPER_FILE = "voice.onnx"
 PIPER_CONFIG = f"{PIPER_FILE}.json"
 
@@ -54,18 +57,24 @@ class VitsGraph(tf.Module):  # type: ignore[misc]
 
     Args:
       max_frames: after which speech is cut off.
+      several_speakers: whether who speaks is an input.
     """
 
-    def __init__(self, model: Vits, max_frames: int) -> None:
+    def __init__(self, model: Vits, max_frames: int, *, several_speakers: bool = False) -> None:
         super().__init__()
         self.weights = [variable.value for variable in model.weights]
         settings = model.settings
         self._scales = [settings.noise, settings.length, settings.duration_noise]
+        self._speaker = settings.speaker
+        self._several_speakers = several_speakers
+        signature = SPEAKER_SIGNATURE if several_speakers else SAMPLE_SIGNATURE
 
         # A function of its own is built, saved and loaded once for both signatures, and holds no Keras objects.
-        @tf.function(input_signature=SAMPLE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
-        def speak(symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor) -> dict[str, Tensor]:
-            output = model.speak(symbols, lengths, max_frames=max_frames, rates=rates, scales=scales)
+        @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
+        def speak(
+            symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor, speakers: Tensor | None = None
+        ) -> dict[str, Tensor]:
+            output = model.speak(symbols, lengths, max_frames=max_frames, rates=rates, scales=scales, speakers=speakers)
             return {
                 "waveforms": output.waveforms,
                 "samples": output.frames * settings.hop,
@@ -75,17 +84,23 @@ class VitsGraph(tf.Module):  # type: ignore[misc]
             }
 
         self._speak: Callable[..., dict[str, Tensor]] = lambda *inputs: speak(*inputs)
+        self.synthesize = tf.function(self._synthesize, input_signature=signature, autograph=False)
 
-    @tf.function(input_signature=SAMPLE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
-    def synthesize(self, symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor) -> dict[str, Tensor]:
+    def _synthesize(
+        self, symbols: Tensor, lengths: Tensor, rates: Tensor, scales: Tensor, speakers: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Speaks, at a rate for each symbol and with other noise."""
-        return self._speak(symbols, lengths, rates, scales)
+        inputs = [symbols, lengths, rates, scales]
+        return self._speak(*inputs, speakers) if self._several_speakers else self._speak(*inputs)
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """Speaks as the settings have it."""
         rates = tf.ones_like(symbols, tf.float32)
-        return self._speak(symbols, lengths, rates, tf.constant(self._scales, tf.float32))
+        inputs = [symbols, lengths, rates, tf.constant(self._scales, tf.float32)]
+        if self._several_speakers:
+            inputs.append(tf.fill(tf.shape(lengths), self._speaker))
+        return self._speak(*inputs)
 
 
 def export_published_vits(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
@@ -120,19 +135,28 @@ def export_published_vits(folder: Path, parent: Parent, name: str = "", onnx: st
             trained={AS_PUBLISHED: True},
         ),
     )
-    files = {ONNX_FILE: export_onnx_vits(model, info.max_steps)} if onnx != "none" else {}
-    module = VitsGraph(model, info.max_steps)
+    several = bool(info.speakers)
+    files = {}
+    if onnx != "none":
+        files[ONNX_FILE] = export_onnx_vits(model, info.max_steps, several_speakers=several)
+    module = VitsGraph(model, info.max_steps, several_speakers=several)
     write_exported(folder, module, {"synthesize": module.synthesize, "serving_default": module.speak}, info, files)
 
 
 def export_trained_vits(
-    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
+    folder: Path,
+    settings: TtsTrainSettings,
+    dataset: Dataset,
+    weights: Arrays,
+    training: dict[str, Any],
+    speakers: Sequence[str] = (),
 ) -> None:
     """Writes a voice that was trained here; whole or not at all, in the form of a public one.
 
     Args:
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training.
+      speakers: names of the rows of its table; (): one speaker.
     """
     sizes = settings.model
     if not isinstance(sizes, VitsSettings):
@@ -142,10 +166,15 @@ def export_trained_vits(
         variable.assign(weights[f"model/{index}"])
 
     max_frames = math.ceil(settings.max_seconds * dataset.features.sample_rate / sizes.hop)
-    own: dict[str, Any] = {"frontend": dataset.frontend, "max_steps": max_frames, "reduction": 1}
+    several = bool(speakers)
+    own: dict[str, Any] = {
+        "frontend": dataset.frontend, "max_steps": max_frames, "reduction": 1, "speakers": list(speakers),
+    }  # fmt: skip
     info = model_info(sizes.kind, settings, dataset, training, weight_names(model), **own)
-    files = {ONNX_FILE: export_onnx_vits(model, max_frames)} if settings.export.onnx != "none" else {}
-    module = VitsGraph(model, max_frames)
+    files = {}
+    if settings.export.onnx != "none":
+        files[ONNX_FILE] = export_onnx_vits(model, max_frames, several_speakers=several)
+    module = VitsGraph(model, max_frames, several_speakers=several)
     write_exported(folder, module, {"synthesize": module.synthesize, "serving_default": module.speak}, info, files)
 
 
@@ -167,7 +196,8 @@ def export_vits_again(model: Path, form: TtsExportForm, folder: Path) -> None:
     trained = TrainedModel.read(model)
     values = trained.settings_of(("name", "model", "seed", "max_seconds"), form)
     settings = TtsTrainSettings.of(values, source=f"{model}/{MODEL_JSON}")
-    export_trained_vits(folder, settings, trained.dataset, trained.weights, trained.training)
+    speakers = trained.info.speakers
+    export_trained_vits(folder, settings, trained.dataset, trained.weights, trained.training, speakers)
     trained.complete(folder, form)
 
 
@@ -200,13 +230,14 @@ def export_to_piper(model: Path | str, output: Path) -> list[Path]:
         "language": frontend.language,
         "voice": frontend.language,
         "has_espeak": "1",
-        "n_speakers": "1",
+        "n_speakers": str(max(len(info.speakers), 1)),
         "sample_rate": str(info.sample_rate),
         "license": " and ".join(_licences(info)),
     }
     tokens = "".join(f"{symbol} {numbers[0]}\n" for symbol, numbers in config["phoneme_id_map"].items())
     with new_folder(output, "--output") as unfinished:
-        (unfinished / PIPER_FILE).write_bytes(export_onnx_piper(network, metadata))
+        graph = export_onnx_piper(network, metadata, several_speakers=bool(info.speakers))
+        (unfinished / PIPER_FILE).write_bytes(graph)
         (unfinished / PIPER_CONFIG).write_text(
             json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", newline="\n"
         )
@@ -237,8 +268,8 @@ def _piper_config(info: ModelInfo, settings: VitsSettings, language: str) -> dic
         "phoneme_map": {},
         "phoneme_id_map": ids,
         "num_symbols": len(ids),
-        "num_speakers": 1,
-        "speaker_id_map": {},
+        "num_speakers": max(len(info.speakers), 1),
+        "speaker_id_map": {name: row for row, name in enumerate(info.speakers)},
         "hop_length": settings.hop,
         "piper_version": "1.0.0",
     }

@@ -127,6 +127,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         max_frames: Tensor | int,
         rates: Tensor | None = None,
         scales: Tensor | None = None,
+        speakers: Tensor | None = None,
     ) -> VitsOutput:
         """Speaks texts.
 
@@ -136,10 +137,11 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
           rates: float32 [batch, symbols]; 2 is twice as fast; None: as the settings have it.
           scales: float32 [3]: deviation of the frames' noise, factor of durations, deviation of the durations' noise;
             None: those of the settings.
+          speakers: int32 [batch], rows of the speaker table; None: the settings' speaker.
         """
-        imagined = self.imagine(symbols, counts, max_frames=max_frames, rates=rates, scales=scales)
+        imagined = self.imagine(symbols, counts, max_frames=max_frames, rates=rates, scales=scales, speakers=speakers)
         frames = imagined.frames
-        waveforms = self.decoder(imagined.latent, frames, self.speaker_values())
+        waveforms = self.decoder(imagined.latent, frames, self.speaker_values(speakers))
 
         # Durations of the text's own symbols: those of its blanks and ends are added to them.
         of_text = ops.cast(ops.expand_dims(imagined.owners, -1) == ops.arange(ops.shape(symbols)[1]), "float32")
@@ -154,6 +156,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         max_frames: Tensor | int,
         rates: Tensor | None = None,
         scales: Tensor | None = None,
+        speakers: Tensor | None = None,
         draw: Callable[[Tensor, int], Tensor] | None = None,
     ) -> ImaginedSpeech:
         """What the decoder reads of texts; arguments as for `speak`.
@@ -165,7 +168,7 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         draw = draw or repeated_noise
         if scales is None:
             scales = np.array([settings.noise, settings.length, settings.duration_noise], "float32")
-        speaker = self.speaker_values()
+        speaker = self.speaker_values(speakers)
 
         # [batch, symbols] → [batch, symbols', ...], with blanks and ends.
         ids, rows = self.with_marks(symbols, counts)
@@ -194,10 +197,16 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         hit_limit = total > most_frames
         return ImaginedSpeech(latent, frames, text, rows, durations, log_durations, owners, hit_limit)
 
-    def speaker_values(self) -> Tensor | None:
-        """The row of the speaker table that speaks, [1, 1, values]; None without a table."""
+    def speaker_values(self, speakers: Tensor | None = None) -> Tensor | None:
+        """What the layers know of who speaks, [batch or 1, 1, values]; None without a table.
+
+        Args:
+          speakers: int32 [batch], rows of the table; None: the settings' speaker for each row of a batch.
+        """
         if self.speakers is None:
             return None
+        if speakers is not None:
+            return ops.expand_dims(ops.take(self.speakers, speakers, axis=0), 1)
         return ops.reshape(self.speakers[self.settings.speaker], (1, 1, self.settings.speaker_units))
 
     def to_voice(self, latent: Tensor, frames: Tensor, speaker: Tensor | None) -> Tensor:

@@ -1,9 +1,10 @@
 """VITS as one ONNX graph of one text, for `voxline.inference.synthesizer` without TensorFlow, and for Piper.
 
 Ours     symbols int32 [1, n]; rates float32 [1, n], 2 is twice as fast; scales float32 [3] → waveforms float32
-         [1, samples]; samples, frames int32 [1]; durations float32 [1, n], frames of each symbol; hit_limit bool [1]
+         [1, samples]; samples, frames int32 [1]; durations float32 [1, n], frames of each symbol; hit_limit bool [1];
+         of several speakers, it takes speakers int32 [1] too
 Piper's  input int64 [1, n], with blanks and ends; input_lengths int64 [1]; scales float32 [3] → output float32
-         [1, 1, 1, samples]. Noise is drawn at each call.
+         [1, 1, 1, samples]. Noise is drawn at each call. Of several speakers, it takes sid int64 [1] too.
 
 `scales` are the deviation of the frames' noise, the factor of durations, and the deviation of the durations' noise.
 A graph of one text needs no masks, which would cost a tenth of the time.
@@ -11,7 +12,7 @@ A graph of one text needs no masks, which would cost a tenth of the time.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -26,26 +27,28 @@ ZERO = np.int64(0)
 LAST = np.int64(-1)
 
 
-def export_onnx_vits(model: Vits, max_frames: int) -> bytes:
+def export_onnx_vits(model: Vits, max_frames: int, *, several_speakers: bool = False) -> bytes:
     """The graph in our form.
 
     Args:
       max_frames: after which speech is cut off.
+      several_speakers: whether who speaks is an input; else it is the settings' speaker.
     """
     graph = Graph()
+    speaker = _Speaker.of(graph, model, "speakers" if several_speakers else "")
     settings = model.settings
     symbols = graph("Cast", "symbols", to=TensorProto.INT64)
     count = graph.size(symbols, 1)
     ids = _with_marks(graph, model, symbols)
     owners = _owners(graph, model, ids, count)
     rates = graph("Gather", "rates", owners, axis=1)
-    log_durations, mean, log_deviation = _text(graph, model, ids, _table_noise)
+    log_durations, mean, log_deviation = _text(graph, model, ids, speaker, _table_noise)
     durations = graph("Ceil", graph("Div", _frames(graph, log_durations), rates))
 
     # Cut off after the limit.
     total = graph("ReduceSum", durations, np.array([1]), keepdims=0)
     frames = graph("Cast", graph("Clip", total, np.float32(1), np.float32(max_frames)), to=TensorProto.INT64)
-    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, _table_noise)
+    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, speaker, _table_noise)
     # Durations of the text's own symbols: those of its blanks and ends are added to them.
     of_text = graph("OneHot", owners, count, np.array([0, 1], np.float32))
     samples = graph("Mul", frames, np.int64(settings.hop))
@@ -56,6 +59,7 @@ def export_onnx_vits(model: Vits, max_frames: int) -> bytes:
             ("symbols", TensorProto.INT32, [1, "symbols"]),
             ("rates", TensorProto.FLOAT, [1, "symbols"]),
             ("scales", TensorProto.FLOAT, [3]),
+            *([("speakers", TensorProto.INT32, [1])] if several_speakers else []),
         ],
         [
             ("waveforms", graph("Squeeze", waveforms, np.array([1])), TensorProto.FLOAT, [1, "samples"]),
@@ -67,18 +71,20 @@ def export_onnx_vits(model: Vits, max_frames: int) -> bytes:
     )
 
 
-def export_onnx_piper(model: Vits, metadata: dict[str, str]) -> bytes:
+def export_onnx_piper(model: Vits, metadata: dict[str, str], *, several_speakers: bool = False) -> bytes:
     """The graph in Piper's form.
 
     Args:
       metadata: of the file, which sherpa-onnx reads.
+      several_speakers: as for `export_onnx_vits`.
     """
     graph = Graph()
-    log_durations, mean, log_deviation = _text(graph, model, "input", _drawn_noise)
+    speaker = _Speaker.of(graph, model, "sid" if several_speakers else "")
+    log_durations, mean, log_deviation = _text(graph, model, "input", speaker, _drawn_noise)
     durations = graph("Ceil", _frames(graph, log_durations))
     total = graph("ReduceSum", durations, np.array([1]), keepdims=0)
     frames = graph("Cast", graph("Max", total, np.float32(1)), to=TensorProto.INT64)
-    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, _drawn_noise)
+    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, speaker, _drawn_noise)
 
     return graph.finish(
         "vits",
@@ -86,6 +92,7 @@ def export_onnx_piper(model: Vits, metadata: dict[str, str]) -> bytes:
             ("input", TensorProto.INT64, [1, "phonemes"]),
             ("input_lengths", TensorProto.INT64, [1]),
             ("scales", TensorProto.FLOAT, [3]),
+            *([("sid", TensorProto.INT64, [1])] if several_speakers else []),
         ],
         [("output", graph("Unsqueeze", waveforms, np.array([1])), TensorProto.FLOAT, [1, 1, 1, "samples"])],
         metadata,
@@ -138,7 +145,7 @@ def _frames(graph: Graph, log_durations: Name) -> Name:
     )
 
 
-def _text(graph: Graph, model: Vits, ids: Name, noise: Any) -> tuple[Name, Name, Name]:
+def _text(graph: Graph, model: Vits, ids: Name, speaker: "_Speaker", noise: Any) -> tuple[Name, Name, Name]:
     """Log durations [1, symbols'], and mean and log deviation of each symbol's frames, [1, symbols', latent]."""
     settings = model.settings
     encoder = model.encoder
@@ -156,8 +163,8 @@ def _text(graph: Graph, model: Vits, ids: Name, noise: Any) -> tuple[Name, Name,
     mean, log_deviation = graph("Split", statistics, np.full(2, settings.latent), axis=2, outputs=2)
     if settings.durations == "stochastic":
         drawn = graph("Mul", noise(graph, 2, length), _scale(graph, 2))
-        return _stochastic_durations(graph, model, value, drawn), mean, log_deviation
-    return _fixed_durations(graph, model, value), mean, log_deviation
+        return _stochastic_durations(graph, model, value, speaker, drawn), mean, log_deviation
+    return _fixed_durations(graph, model, value, speaker), mean, log_deviation
 
 
 def _attention(graph: Graph, layer: Any, value: Name, length: Name) -> Name:
@@ -199,19 +206,47 @@ def _attention(graph: Graph, layer: Any, value: Name, length: Name) -> Name:
     return graph.dense(attended, layer.output_projection)
 
 
-def _speaker(model: Vits, layer: Any) -> Any:
-    """What a layer adds for the speaker: one row of numbers; 0 without a table."""
-    if model.speakers is None or layer is None:
-        return np.float32(0)
-    kernel = to_numpy(layer.kernel)
-    row = to_numpy(model.speakers)[model.settings.speaker]
-    return row @ kernel.reshape(kernel.shape[-2:]) + to_numpy(layer.bias)
+class _Speaker(NamedTuple):
+    """Who speaks.
+
+    Attributes:
+      row: of the table: the numbers float32 [1, values], or their name where the speaker is an input; None: no table.
+    """
+
+    graph: Graph
+    row: Any
+
+    @classmethod
+    def of(cls, graph: Graph, model: Vits, asked_by: str) -> "_Speaker":
+        """The speaker whom an input of the graph asks for, by its row; without one, the settings' speaker."""
+        if model.speakers is None:
+            return cls(graph, None)
+        table = to_numpy(model.speakers)
+        return cls(graph, graph("Gather", table, asked_by) if asked_by else table[[model.settings.speaker]])
+
+    def added(self, layer: Any) -> Any:
+        """What a layer adds for the speaker, [1, channels]; 0 without a table."""
+        if self.row is None or layer is None:
+            return np.float32(0)
+        kernel = to_numpy(layer.kernel)
+        kernel = kernel.reshape(kernel.shape[-2:])
+        if isinstance(self.row, np.ndarray):
+            return self.row @ kernel + to_numpy(layer.bias)
+        return self.graph("Add", self.graph("MatMul", self.row, kernel), to_numpy(layer.bias))
+
+    def convolve(self, value: Name, layer: Any, added: Any) -> Name:
+        """A convolution along the last axis of [1, channels, frames], and what the speaker adds to each frame."""
+        # Numbers that are known go into the bias.
+        if not isinstance(added, str):
+            return _convolution(self.graph, value, layer, added=np.reshape(added, -1))
+        added = self.graph("Unsqueeze", added, np.array([2]))
+        return str(self.graph("Add", _convolution(self.graph, value, layer), added))
 
 
-def _stochastic_durations(graph: Graph, model: Vits, text: Name, noise: Name) -> Name:
+def _stochastic_durations(graph: Graph, model: Vits, text: Name, speaker: _Speaker, noise: Name) -> Name:
     """`StochasticDurations.call`."""
     layer: Any = model.durations
-    value = graph("Add", graph.dense(text, layer.before), _speaker(model, layer.speaker))
+    value = graph("Add", graph.dense(text, layer.before), speaker.added(layer.speaker))
     condition = graph.dense(_dilated(graph, layer.convolutions, value), layer.after)
     last = np.array([2])
     first, second = (
@@ -228,10 +263,10 @@ def _stochastic_durations(graph: Graph, model: Vits, text: Name, noise: Name) ->
     return str(graph("Mul", graph("Sub", second, to_numpy(layer.shift)[0]), factor))
 
 
-def _fixed_durations(graph: Graph, model: Vits, text: Name) -> Name:
+def _fixed_durations(graph: Graph, model: Vits, text: Name, speaker: _Speaker) -> Name:
     """`FixedDurations.call`."""
     layer: Any = model.durations
-    value = graph("Add", text, _speaker(model, layer.speaker))
+    value = graph("Add", text, speaker.added(layer.speaker))
     for convolution, norm in zip(layer.convolutions, layer.norms, strict=True):
         value = graph("Relu", graph.convolution(value, to_numpy(convolution.kernel), to_numpy(convolution.bias)))
         value = graph.layer_norm(value, norm)
@@ -314,7 +349,14 @@ def _edges(graph: Graph, sizes: Name, bins: int, bound: np.float32) -> tuple[Nam
 
 
 def _sound(
-    graph: Graph, model: Vits, mean: Name, log_deviation: Name, durations: Name, frames: Name, noise: Any
+    graph: Graph,
+    model: Vits,
+    mean: Name,
+    log_deviation: Name,
+    durations: Name,
+    frames: Name,
+    speaker: _Speaker,
+    noise: Any,
 ) -> Name:
     """Waveforms [1, 1, samples].
 
@@ -336,21 +378,27 @@ def _sound(
     latent = graph.transpose(graph("Add", mean, graph("Mul", drawn, _scale(graph, 0))))
     backwards = np.arange(model.settings.latent)[::-1]
     for flow in reversed(model.flows):
-        latent = _coupling(graph, model, flow, graph("Gather", latent, backwards, axis=1))
-    return _decoder(graph, model, latent)
+        latent = _coupling(graph, flow, speaker, graph("Gather", latent, backwards, axis=1))
+    return _decoder(graph, model, speaker, latent)
 
 
-def _coupling(graph: Graph, model: Vits, layer: Any, latent: Name) -> Name:
+def _coupling(graph: Graph, layer: Any, speaker: _Speaker, latent: Name) -> Name:
     """`Coupling.reverse` of [1, latent, frames]."""
     first, second = graph("Split", latent, np.full(2, layer.half), axis=1, outputs=2)
     value = _convolution(graph, first, layer.before)
     wavenet = layer.wavenet
     layers = len(wavenet.gated)
-    of_speaker = np.broadcast_to(_speaker(model, wavenet.speaker), 2 * wavenet.units * layers).reshape(layers, -1)
+    added = speaker.added(wavenet.speaker)
+    # [1, 2 · units] for each layer
+    conditions: Any
+    if isinstance(added, str):
+        split = graph("Split", added, np.full(layers, 2 * wavenet.units), axis=1, outputs=layers)
+        conditions = [split] if layers == 1 else split
+    else:
+        conditions = np.broadcast_to(added, (1, 2 * wavenet.units * layers)).reshape(layers, -1)
     outputs: Name = ""
-    for gated, mixed, condition in zip(wavenet.gated, wavenet.mixed, of_speaker, strict=True):
-        # The speaker's numbers go into the bias.
-        gates = _convolution(graph, value, gated, added=condition)
+    for gated, mixed, condition in zip(wavenet.gated, wavenet.mixed, conditions, strict=True):
+        gates = speaker.convolve(value, gated, condition)
         filtered, gate = graph("Split", gates, np.full(2, wavenet.units), axis=1, outputs=2)
         mixture = _convolution(graph, graph("Mul", graph("Tanh", filtered), graph("Sigmoid", gate)), mixed)
         skip = mixture
@@ -363,11 +411,11 @@ def _coupling(graph: Graph, model: Vits, layer: Any, latent: Name) -> Name:
     return str(graph("Concat", first, graph("Sub", second, shift), axis=1))
 
 
-def _decoder(graph: Graph, model: Vits, latent: Name) -> Name:
+def _decoder(graph: Graph, model: Vits, speaker: _Speaker, latent: Name) -> Name:
     """`WaveformDecoder.call` of [1, latent, frames]."""
     decoder = model.decoder
     settings = model.settings
-    value = _convolution(graph, latent, decoder.first, added=_speaker(model, decoder.speaker))
+    value = speaker.convolve(latent, decoder.first, speaker.added(decoder.speaker))
     stages = zip(settings.upsample_rates, decoder.upsampling, decoder.residuals, strict=True)
     for rate, upsample, blocks in stages:
         kernel = to_numpy(upsample.kernel).transpose(2, 1, 0)  # [inputs, outputs, taps]

@@ -51,7 +51,7 @@ def open_public_voice(location: str, speaker: int = 0) -> Parent:
     """Opens a public voice as a parent; its weights are not read yet.
 
     Args:
-      speaker: whose voice it has, of several.
+      speaker: who speaks where none is asked for, of several.
 
     Raises:
       SettingsError: the model is no VITS, reads what is not known here, or does not exist.
@@ -64,6 +64,7 @@ def open_public_voice(location: str, speaker: int = 0) -> Parent:
         return _parent(
             Ancestor(piper.name, None, piper.digest(), "", "", piper.licence),
             location, piper.file.parent, piper.settings, piper.symbols, piper.sample_rate, frontend, piper.read_weights,
+            piper.speakers,
         )  # fmt: skip
 
     model = open_hub_model(location, SETTING, weights=True)
@@ -78,6 +79,7 @@ def open_public_voice(location: str, speaker: int = 0) -> Parent:
         Ancestor(model.name, None, model.digest(), "", model.revision, model.licence),
         location, model.folder, settings, "".join(letters), int(model.config.get("sampling_rate", 16_000)),
         FrontendSettings(kind="transcript"), functools.partial(_read_hub, model, settings, rows),
+        [str(row) for row in range(settings.speakers)],
     )  # fmt: skip
 
 
@@ -98,12 +100,15 @@ def _parent(
     sample_rate: int,
     frontend: FrontendSettings,
     read_weights: "Callable[[], dict[str, Array]]",
+    speakers: list[str],
 ) -> Parent:
     hop = settings.hop / sample_rate
     features = FeatureSettings.of(
         {"sample_rate": sample_rate, "hop_seconds": hop, "window_seconds": WINDOW * hop}, ancestor.name
     )
-    own: dict[str, Any] = {"max_steps": round(MAX_SECONDS / hop), "reduction": 1, "frontend": frontend.plain()}
+    own: dict[str, Any] = {
+        "max_steps": round(MAX_SECONDS / hop), "reduction": 1, "frontend": frontend.plain(), "speakers": speakers,
+    }  # fmt: skip
     info = ModelInfo(
         name=ancestor.name,
         family="tts",

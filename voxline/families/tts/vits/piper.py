@@ -61,6 +61,7 @@ class PiperVoice:
       sample_rate: in Hz.
       language: of espeak-ng, such as "en-us".
       licence: as the card beside it states it; empty if there is none.
+      speakers: names of the rows of the speaker table, by speaker_id_map, or their numbers; [] without a table.
     """
 
     file: Path
@@ -71,6 +72,7 @@ class PiperVoice:
     sample_rate: int
     language: str
     licence: str
+    speakers: list[str]
 
     @property
     def name(self) -> str:
@@ -127,6 +129,7 @@ def open_piper_voice(file: Path, speaker: int = 0) -> PiperVoice:
         ids = {str(symbol): [int(n) for n in numbers] for symbol, numbers in config["phoneme_id_map"].items()}
         marks = [ids[mark][0] for mark in (BLANK, BEGIN, END)]
         scales = {ours: float(inference[theirs]) for theirs, ours in _SCALES.items() if theirs in inference}
+        names = {int(row): str(name) for name, row in dict(config.get("speaker_id_map") or {}).items()}
     except (OSError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise WorkError(f"{path}: not the JSON file of a Piper voice ({error!r}); get the voice again") from None
     if kind != ESPEAK or config.get("vowel_clusters"):
@@ -145,7 +148,11 @@ def open_piper_voice(file: Path, speaker: int = 0) -> PiperVoice:
     if not phonemes or min(rows) < 0 or max(rows) >= embedded:
         raise WorkError(f"{path}: phoneme_id_map has numbers beyond the {embedded} symbols of {file.name}")
 
-    return PiperVoice(file, config, settings, "".join(phonemes), rows, sample_rate, language, _licence(file.parent))
+    speakers = [unicodedata.normalize("NFC", names.get(row, str(row))) for row in range(settings.speakers)]
+    if len(set(speakers)) < len(speakers):
+        speakers = [str(row) for row in range(settings.speakers)]
+    licence = _licence(file.parent)
+    return PiperVoice(file, config, settings, "".join(phonemes), rows, sample_rate, language, licence, speakers)
 
 
 _SCALES = {"noise_scale": "noise", "length_scale": "length", "noise_w": "duration_noise"}

@@ -9,21 +9,27 @@ import numpy.typing as npt
 
 from voxline.audio.dtw import dtw
 from voxline.audio.features import compute_features
+from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
 from voxline.families.tts.task import LOGGED_SAMPLES, MAX_LENGTH_RATIO, render_comparison
 from voxline.families.tts.vits.export import export_trained_vits
 from voxline.families.tts.vits.network import MARKS, VitsOutput
 from voxline.families.tts.vits.settings import VitsSettings
 from voxline.families.tts.vits.train_module import VitsTrainModule
-from voxline.families.tts.vits.weights import EMBEDDING, POSTERIOR
+from voxline.families.tts.vits.weights import EMBEDDING, POSTERIOR, SPEAKERS
+from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.segments import WaveformBatches
 from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.warm_start import MARK
 
+SPEAKER_LAYER = "speaker"
+"""Name of each layer that reads a row of the speaker table."""
 TERMS = ("mel", "kl", "duration", LOSS)
 
 
@@ -43,12 +49,18 @@ class VitsTask(TrainingTask):
     unused_parts = (POSTERIOR,)
     function_settings = ("between", "ends", "heads", "upsample_rates", "residual_dilations")
 
+    def __init__(self, settings: TtsTrainSettings, dataset: Dataset) -> None:
+        self.speakers = speakers_of(dataset, settings)
+        if self.speakers:
+            print_status(f"train: a voice of {len(self.speakers):,} speakers: {name_speakers(self.speakers)}")
+        super().__init__(with_speakers(settings, self.speakers), dataset)
+
     def build_batches(self) -> tuple[WaveformBatches, WaveformBatches]:
         # A text has no more symbols than its recording has frames: each is said for one at least.
-        return self.batches_of_splits(WaveformBatches, needed_frames=self._sizes.count_symbols)
+        return self.batches_of_splits(WaveformBatches, needed_frames=self._sizes.count_symbols, speakers=self.speakers)
 
     def build_module(self) -> VitsTrainModule:
-        return VitsTrainModule(self.settings, self.dataset, self.strategy)
+        return VitsTrainModule(self.settings, self.dataset, self.strategy, several_speakers=bool(self.speakers))
 
     @property
     def _sizes(self) -> VitsSettings:
@@ -70,6 +82,23 @@ class VitsTask(TrainingTask):
             "Check that their texts belong to their recordings, or lower train.model.upsample_rates and "
             "extract.features.hop_seconds"
         )
+
+    def adapt_weight(
+        self, name: str, value: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], parent: ModelInfo
+    ) -> npt.NDArray[Any] | None:
+        # Rows by name: the parent's speakers keep theirs, and a new one begins as the mean of all of them.
+        if name == SPEAKERS and value is not None and self.speakers and value.shape[1:] == fresh.shape[1:]:
+            names = parent.speakers or [f"{MARK}{row}" for row in range(len(value))]
+            rows = dict(zip(names, value, strict=True))
+            return np.stack([rows.get(speaker, value.mean(axis=0)) for speaker in self.speakers])
+
+        # A voice without a table begins as it is, whoever speaks: nothing is added for a speaker yet.
+        if value is None and not parent.model_settings.get("speakers") and self.speakers:
+            if name == SPEAKERS:
+                return fresh
+            if f"/{SPEAKER_LAYER}/" in f"/{name}":
+                return np.zeros_like(fresh)
+        return value
 
     def take_over(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Takes a public model's posterior encoder; without one that fits, that is learned first."""
@@ -114,7 +143,7 @@ class VitsTask(TrainingTask):
         )
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
-        export_trained_vits(folder, self.settings, self.dataset, weights, training)
+        export_trained_vits(folder, self.settings, self.dataset, weights, training, self.speakers)
 
     def _validation_batch(self) -> Batch:
         """Some utterances of dev, from its shortest to its longest."""

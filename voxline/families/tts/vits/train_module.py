@@ -55,13 +55,16 @@ class VitsTrainModule(TrainModule):
     take part. Both gradients are of the weights before the step (docs/decisions/0066).
     """
 
-    def __init__(self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(
+        self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any, *, several_speakers: bool = False
+    ) -> None:
         if not isinstance(settings.model, VitsSettings):
             raise TypeError(f"{settings.name}: a {settings.model.kind} is not trained here")
         sizes = settings.model
         self.sizes = sizes
         self.how = settings.vits
         self.features = dataset.features
+        self.several_speakers = several_speakers
         self.discriminators: Discriminators | None = None
         settings.check_features(dataset.features)
 
@@ -157,13 +160,14 @@ class VitsTrainModule(TrainModule):
 
     def speak(self, batch: Batch, max_frames: int) -> Any:
         """Speaks the texts of a batch as an exported voice does; a `VitsOutput` of numpy arrays."""
-        output = self._speech_graph(batch.labels, batch.counts, max_frames)
+        speakers = np.zeros(len(batch.counts), np.int32) if batch.speakers is None else batch.speakers
+        output = self._speech_graph(batch.labels, batch.counts, speakers, max_frames)
         return type(output)(*(np.asarray(part) for part in output))
 
     def _agree(self, batch: BatchTensors, noise: Tensor | None) -> Agreement:
         """Compares recordings with texts; without `noise` nothing is drawn or dropped but the noise of durations."""
         model = self.model
-        speaker = model.speaker_values()
+        speaker = self._speaker_values(batch.speakers)
         frames = batch.frames
 
         # The posterior of each frame: q(z | recording), [batch, frames, latent].
@@ -186,12 +190,17 @@ class VitsTrainModule(TrainModule):
         kl = tf.reduce_sum(mask_padding(kl, frames), axis=(1, 2)) / tf.cast(frames, tf.float32)
 
         durations = tf.reduce_sum(path, axis=1)
-        return Agreement(latent, kl, self._duration_loss(text, rows, durations, noise))
+        return Agreement(latent, kl, self._duration_loss(text, rows, durations, speaker, noise))
 
-    def _duration_loss(self, text: Tensor, rows: Tensor, durations: Tensor, noise: Tensor | None) -> Tensor:
-        """The mean over symbols, [batch]; no gradient passes to the text encoder."""
+    def _speaker_values(self, speakers: Tensor | None) -> Tensor | None:
+        """What the layers know of each row's speaker, [batch or 1, 1, values]; None without a table."""
+        return self.model.speaker_values(speakers if self.several_speakers else None)
+
+    def _duration_loss(
+        self, text: Tensor, rows: Tensor, durations: Tensor, speaker: Tensor | None, noise: Tensor | None
+    ) -> Tensor:
+        """The mean over symbols, [batch]; no gradient passes to the text encoder and the speaker table."""
         text = tf.stop_gradient(text)
-        speaker = self.model.speaker_values()
         speaker = None if speaker is None else tf.stop_gradient(speaker)
         count = tf.cast(rows, tf.float32)
         if isinstance(self.model.durations, FixedDurations):
@@ -212,7 +221,7 @@ class VitsTrainModule(TrainModule):
         size = self.how.segment_frames
         first = self._first_frames(batch.frames, size, noise)
         frames = tf.minimum(batch.frames, size)
-        generated = self.model.decoder(cut_frames(latent, first, size), frames, self.model.speaker_values())
+        generated = self.model.decoder(cut_frames(latent, first, size), frames, self._speaker_values(batch.speakers))
         recorded = cut_frames(batch.features, first, size)
 
         # Static lengths, which discriminators by period need.
@@ -239,23 +248,25 @@ class VitsTrainModule(TrainModule):
             return tf.random.stateless_normal([rows_of_batch, steps, values], _stream(noise, SPEECH + values))
 
         longest = LONGEST_SHARE * tf.reduce_max(batch.frames)
-        imagined = model.imagine(batch.labels, batch.counts, max_frames=longest, draw=draw)
+        speakers = batch.speakers if self.several_speakers else None
+        speaker = self._speaker_values(speakers)
+        imagined = model.imagine(batch.labels, batch.counts, max_frames=longest, speakers=speakers, draw=draw)
 
         # A segment of each text: latent [batch, size, latent] and sound [batch, size, hop].
         size = PHASE_SEGMENTS * self.how.segment_frames
         first = self._first_frames(imagined.frames, size, noise)
         frames = tf.minimum(imagined.frames, size)
         latent = tf.stop_gradient(cut_frames(imagined.latent, first, size))
-        waveforms = tf.stop_gradient(model.decoder(latent, frames, model.speaker_values()))
+        waveforms = tf.stop_gradient(model.decoder(latent, frames, speaker))
         spectrogram = self._spectrogram(tf.reshape(waveforms, [-1, size, self.sizes.hop]))
 
         # -log q(z | sound), a sum over values and the mean over frames.
-        mean, log_deviation = self.posterior(spectrogram, frames, model.speaker_values())
+        mean, log_deviation = self.posterior(spectrogram, frames, speaker)
         surprise = 0.5 * LOG_TWO_PI + log_deviation + 0.5 * tf.square(latent - mean) * tf.exp(-2 * log_deviation)
         surprise = tf.reduce_sum(mask_padding(surprise, frames), axis=(1, 2)) / tf.cast(frames, tf.float32)
         terms = {"posterior": surprise}
         if self.posterior.durations is not None:
-            duration = self._duration_loss(imagined.text, imagined.rows, imagined.durations, noise)
+            duration = self._duration_loss(imagined.text, imagined.rows, imagined.durations, speaker, noise)
             terms["duration"] = self.how.duration * duration
         return terms
 
@@ -274,11 +285,13 @@ class VitsTrainModule(TrainModule):
         return tf.stop_gradient(tf.ensure_shape(spectrogram, [None, None, features.fft_bins]))
 
     def _make_speech_graph(self) -> Any:
-        def speak(labels: Tensor, counts: Tensor, max_frames: Tensor) -> Any:
-            return self.model.speak(labels, counts, max_frames=max_frames)
+        def speak(labels: Tensor, counts: Tensor, speakers: Tensor, max_frames: Tensor) -> Any:
+            rows = speakers if self.several_speakers else None
+            return self.model.speak(labels, counts, max_frames=max_frames, speakers=rows)
 
         signature = (
             tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None], tf.int32),
             tf.TensorSpec([None], tf.int32),
             tf.TensorSpec([], tf.int32),
         )

@@ -1,0 +1,74 @@
+"""The speakers of a voice: whose rows its table has, and in which order.
+
+A corpus whose train split names several speakers makes a voice of all of them: a row each, in the order of their names.
+"""
+
+from collections.abc import Sequence
+
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.vits.settings import VitsSettings
+
+USUAL_UNITS = 256
+"""Values of a speaker where the settings do not say, as the authors of VITS have it."""
+MAX_NAMED = 5
+"""Speakers or utterances that a message names."""
+
+
+def speakers_of(dataset: Dataset, settings: TtsTrainSettings) -> list[str]:
+    """The speakers of a voice's table, sorted; [] if it has none, or one that no corpus names.
+
+    Raises:
+      WorkError: some utterances of train have a speaker and others none, or dev has a speaker of its own.
+    """
+    sizes = settings.model
+    if not isinstance(sizes, VitsSettings) or settings.vits.speakers == "one":
+        return []
+    rows = list(dataset.rows())
+    names = sorted({row.speaker for row in rows if row.split == "train" and row.speaker})
+    if not names or (len(names) == 1 and (sizes.speakers or not sizes.speaker_units)):
+        return []
+
+    advice = "name who speaks, or train all of it as one voice (train.vits.speakers: one)"
+    nobodys = [row.id for row in rows if row.split in ("train", "dev") and not row.speaker]
+    if nobodys:
+        raise WorkError(
+            f"{dataset.folder}: {len(nobodys):,} utterances have no speaker, such as {nobodys[0]}, and others are of "
+            f"{name_speakers(names)}; {advice}"
+        )
+    strangers = sorted({row.speaker for row in rows if row.split == "dev"} - set(names))
+    if strangers:
+        raise WorkError(
+            f"{dataset.folder}: dev has speakers who are not in train: {name_speakers(strangers)}. A voice speaks as "
+            f"those whom it was trained on: split each speaker's utterances (corpus.split.by: utterance), or {advice}"
+        )
+    return names
+
+
+def with_speakers(settings: TtsTrainSettings, names: Sequence[str]) -> TtsTrainSettings:
+    """The settings with a table of these speakers; unchanged if there are none.
+
+    Raises:
+      SettingsError: the settings have a table of another size.
+    """
+    sizes = settings.model
+    if not names or not isinstance(sizes, VitsSettings):
+        return settings
+    if sizes.speakers not in (0, len(names)):
+        raise SettingsError(
+            f"train.model.speakers is {sizes.speakers}, and the corpus has {len(names)}: {name_speakers(names)}; leave "
+            "it out, and the table has these"
+        )
+    table = {"speakers": len(names), "speaker_units": sizes.speaker_units or USUAL_UNITS}
+    model = VitsSettings.of({**sizes.plain(), **table}, source="train.model")
+    return settings.model_copy(update={"model": model})
+
+
+def name_speakers(names: Sequence[str]) -> str:
+    """
+    >>> name_speakers(["ann", "bob"]), name_speakers([str(number) for number in range(9)])
+    ('ann, bob', '0, 1, 2, 3, 4 and 4 more')
+    """
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
