@@ -341,8 +341,13 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
 
 def _format_trained_models(findings: PurgeFindings) -> list[str]:
     """Models that were trained on the speaker, and stay."""
-    trained = [use for use in findings.registry_uses if use.trained]
-    models = [f"  {use.name}" + (f", in {use.alias}" if use.alias == PRODUCTION else "") for use in trained]
+    trained = [use for use in findings.registry_uses if use.trained or use.speaks]
+    models = [
+        f"  {use.name}"
+        + (f", in {use.alias}" if use.alias == PRODUCTION else "")
+        + (", which speaks as them and has their name in model.json" if use.speaks else "")
+        for use in trained
+    ]
     models += [f"  train/{training.folder.name}" for training in findings.trainings]
     return [f"models trained on them, which keep their weights: {len(models)}; train again", *models] if models else []
 

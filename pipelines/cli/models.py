@@ -1,6 +1,7 @@
 """The commands of models: transcribe, synthesize, and what a registry holds. They parse, call and print."""
 
 import os
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -174,6 +175,9 @@ def synthesize(
         tuple[float, float],
         typer.Option(metavar="FROM TO", help="Least and most seconds a symbol; other speech is not whole."),
     ] = (0.02, 0.3),
+    speaker: Annotated[
+        str, typer.Option(help="Who speaks, of a voice of several.  [default: as the voice was exported]")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Synthesize texts to WAV or compressed files.
@@ -226,6 +230,8 @@ def synthesize(
         from voxline.inference.pace import Pace
 
         sound["pace"] = Pace(*symbol_seconds)
+    if speaker:
+        sound["speaker"] = unicodedata.normalize("NFC", speaker)
     if not many:
         _print(synthesis.synthesize_to_file(output, lines[0], model_folder, vocoder_folder, as_json=as_json, **sound))
     elif not synthesis.synthesize_many(

@@ -154,7 +154,7 @@ def synthesize_to_file(
     Where the decoder does not end, the file is written all the same, to be listened to, and a line says so.
 
     Args:
-      sound: `sampling` and `iterations` of a `Synthesizer`.
+      sound: `sampling`, `iterations`, `pace` and `speaker` of a `Synthesizer`.
 
     Raises:
       SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.

@@ -82,7 +82,9 @@ def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     assert metrics["auxiliary_models"]["round_trip_recognizer"]["version"] == 1
     assert metrics["details"]["recorded_wer"] == 0
     assert metrics["metrics"]["f0_rmse"]["measured"] == 3
-    assert metrics["metrics"]["dnsmos"]["measured"] == 2
+    assert metrics["metrics"]["dnsmos"]["measured"] == metrics["metrics"]["dnsmos_share"]["measured"] == 2
+    assert found["dnsmos_share"] == pytest.approx(found["dnsmos"] / metrics["details"]["recorded_dnsmos"])
+    assert "f0_spread" not in found  # each of these recordings is a hum of one pitch
     assert metrics["details"]["recorded_dnsmos"] == pytest.approx(found["dnsmos"], abs=0.8)
     interval = metrics["metrics"]["mcd"]["interval"]
     assert interval["low"] <= found["mcd"] <= interval["high"]

@@ -186,6 +186,7 @@ class Synthesizer:
         require_family(self.info, "tts", self.folder)
         if missing := [key for key in TTS_KEYS if not getattr(self.info, key)]:
             raise WorkError(f"{self.folder}: model.json has no {' and no '.join(missing)}; run train again")
+        # Before anything is loaded: a misspelt name costs no time.
         self.speakers = self.info.speakers
         self.check_speaker(speaker)
         self._own_speaker = int(self.info.model_settings.get("speaker", 0))
@@ -371,6 +372,7 @@ class Synthesizer:
         Raises:
           SettingsError: the model cannot read a symbol, or does not have a speaker.
         """
+        # All speakers, like all texts, are checked before any is heard.
         names = list(speakers) or [""] * len(symbols)
         for name in names:
             self.check_speaker(name)
@@ -487,6 +489,7 @@ class Synthesizer:
         scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
         inputs = {"symbols": labels, "rates": of_symbols, "scales": scales}
         if self.speakers:
+            # A row of the table for each text: a batch may mix speakers.
             rows = [self.speakers.index(name) if name else self._own_speaker for name in speakers]
             inputs[SPEAKERS] = np.array(rows, np.int32)
         start = time.perf_counter()
@@ -636,6 +639,7 @@ def check_speaker(speakers: Sequence[str], speaker: str, label: str) -> None:
         return
     if not speakers:
         raise SettingsError(f"{label}: a voice of one speaker, and {quote_text(speaker)} is asked for; leave it out")
+    # A voice may have hundreds.
     more = len(speakers) - NAMED_SPEAKERS
     names = ", ".join(speakers[:NAMED_SPEAKERS]) + (f" and {more:,} more" if more > 0 else "")
     raise SettingsError(f"{label}: it has no speaker {quote_text(speaker)}; it speaks as {names}")

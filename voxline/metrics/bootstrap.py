@@ -31,7 +31,8 @@ RESAMPLES_IN_TAIL = 20
 """With fewer resamples than this beyond a bound, their order says little about it."""
 
 MetricKind = Literal["rate", "mean"]
-"""rate: a count of events over a count of chances. mean: any numbers, each with weight 1 (0: not measured)."""
+"""rate: a count of events over a count of chances. mean: any numbers, each with weight 1, or
+another one of a ratio of two means (0: not measured)."""
 
 
 class SumAndWeight(NamedTuple):

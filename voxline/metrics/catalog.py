@@ -136,6 +136,10 @@ _METRICS = (
     Metric("f0_rmse_cents", "F0 error, in cents", SPEECH, unit="cents", setting=_F0),
     Metric("voicing_error", "frames voiced in only one of the two", SPEECH, unit="%", setting=_F0),
     Metric("dnsmos", "predicted opinion of listeners (DNSMOS, 1 to 5)", SPEECH, better="higher", setting=_MOS),
+    # Ratios of means over utterances: what a voice may lose depends on how its speaker was recorded.
+    Metric("dnsmos_share", "predicted opinion of listeners (DNSMOS), synthesized over recorded", TTS, better="higher",
+           unit="%", setting=_MOS),
+    Metric("f0_spread", "spread of F0, synthesized over recorded", TTS, better="higher", unit="%", setting=_F0),
     # Neither a low nor a high ratio is good; its distance from 1 is what the gate may judge.
     Metric("duration_ratio", "duration, synthesized over recorded", TTS, better="neither", unit="%"),
     Metric("duration_error", "duration error", TTS, unit="%"),

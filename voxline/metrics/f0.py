@@ -51,11 +51,14 @@ class F0Comparison:
     Attributes:
       hertz, cents: root mean square difference of F0.
       voicing_error: share of frames.
+      recorded_spread, synthesized_spread: cents, see `f0_spread`; 0 without a voiced frame.
     """
 
     hertz: float | None
     cents: float | None
     voicing_error: float
+    recorded_spread: float
+    synthesized_spread: float
 
 
 def compare_f0(pairs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
@@ -85,14 +88,33 @@ def compare_pair(pair: F0Pair) -> F0Comparison:
     other = synthesized[np.minimum(pair.path[:, 1], len(synthesized) - 1)]
     voiced = np.isfinite(reference) & np.isfinite(other)
     error = float((np.isfinite(reference) != np.isfinite(other)).mean())
+    spreads = f0_spread(recorded), f0_spread(synthesized)
     if not voiced.any():
         # No frame is voiced in both: there is no error of F0, but one of voicing.
-        return F0Comparison(None, None, error)
+        return F0Comparison(None, None, error, *spreads)
 
     # 1,200 cents are an octave.
     hertz = other[voiced] - reference[voiced]
     cents = 1200 * np.log2(other[voiced] / reference[voiced])
-    return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
+    return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error, *spreads)
+
+
+def f0_spread(f0: "npt.NDArray[np.float64]") -> float:
+    """Cents from the 10th to the 90th percentile of F0 in Hz; frames that are NaN do not count. 0 of no other frame.
+
+    A few frames that are taken for an octave higher or lower do not change it, as they would a deviation.
+
+    >>> import numpy as np
+    >>> round(f0_spread(np.geomspace(100, 200, 101))), f0_spread(np.array([np.nan]))
+    (960, 0.0)
+    """
+    import numpy as np
+
+    voiced = f0[np.isfinite(f0)]
+    if not len(voiced):
+        return 0.0
+    low, high = np.percentile(1200 * np.log2(voiced), (10, 90)).tolist()
+    return float(high - low)
 
 
 def estimate_f0(samples: "Array", pair: F0Pair) -> "npt.NDArray[np.float64]":

@@ -167,7 +167,7 @@ class WaveformBatches(Batches):
 
     Args:
       needed_frames: the least of them, of a number of symbols; an utterance with fewer is left out.
-      speakers: rows of a table, in whose order batches number speakers; (): they are not told apart.
+      speakers: rows of a table, in whose order batches number speakers; (): all are number 0.
       options: those of `Batches`.
 
     Raises:

@@ -262,7 +262,8 @@ def test_it_leaves_in_pipers_form(imported: tuple[Path, dict[str, Array]], tmp_p
 
 def test_a_piper_voice_of_several_speakers_speaks_here_and_leaves_as_each_of_them(tmp_path: Path) -> None:
     file, _ = write_piper_voice(tmp_path / "voice", ("zoë", "ann"))
-    ended = voxline("models", "import", file, "--registry", tmp_path / "registry", "--name", "two", "--speaker", 1)
+    to = ["--registry", tmp_path / "registry", "--name", "two", "--onnx", "float32"]
+    ended = voxline("models", "import", file, *to, "--speaker", 1)
     assert ended.exit_code == 0, ended.output
     model = Registry(tmp_path / "registry", "two").path(1)
     synthesizer = Synthesizer(model, pace=ANY_PACE)

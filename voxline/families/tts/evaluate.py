@@ -25,10 +25,8 @@ from voxline.components.evaluate.speech import (
     evenly_spaced_ids,
     find_round_trip_recognizer,
     load_round_trip_recognizer,
-    recorded_dnsmos,
     reference_text,
 )
-from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.families.family import EvaluateFamily
 from voxline.families.tts.details import TtsDetails, TtsSmokeTest
@@ -45,6 +43,7 @@ from voxline.inference.model_info import ModelInfo, ShippedVocoder
 from voxline.inference.onnx_model import Engine
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import mel_conventions
+from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
@@ -106,6 +105,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             evenly_spaced_ids(job.utterances, settings.sample_utterances), settings.worst_utterances
         )
         self._graph: Synthesizer | None = None  # of the new model, once it was compared
+        self._recorded_opinions: dict[str, SumAndWeight] = {}
 
     def measure(self, model: Synthesizer, candidate: Candidate) -> MeasuredModel[SynthesisRecord]:
         # A version may read other symbols than the new model, whose own texts are checked one by one below.
@@ -113,20 +113,17 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             self._check_texts(model, candidate)
         gallery = self._gallery if candidate.is_new else None
         settings = self.job.settings
-        utterances = self.job.utterances
         if not candidate.is_new:
-            utterances = self._of_known_speakers(model, candidate)
-        records = measure_synthesis(model, utterances, self._recognizer, settings, candidate.unit, gallery)
-        if len(utterances) < len(self.job.utterances):
-            nothing = SynthesisRecord(dict.fromkeys(records[0].metrics, NOT_MEASURED), {})
-            by_id = {utterance.id: record for utterance, record in zip(utterances, records, strict=True)}
-            records = [by_id.get(utterance.id, nothing) for utterance in self.job.utterances]
+            self._tell_strangers(model, candidate)
+        records = measure_synthesis(
+            model, self.job.utterances, self._recognizer, settings, candidate.unit, gallery, self._recorded_opinions
+        )
 
         # Distances of mels mean something between equal features alone; cepstral distortion compares any two.
         if mel_conventions(model.features) != mel_conventions(self.model.features):
             print_status("evaluate: its features differ, so mel distances are not compared; mel cepstral distortion is")
             for record in records:
-                record.metrics = {**record.metrics, "mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
+                record.metrics |= {"mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
 
         return MeasuredModel(
             values=[record.metrics for record in records],
@@ -137,24 +134,14 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             records=records,
         )
 
-    def _of_known_speakers(self, model: Synthesizer, candidate: Candidate) -> Sequence[Utterance]:
-        """The utterances whose speakers a version has; all of them for a voice of one speaker.
-
-        Raises:
-          SettingsError: it has none of them.
-        """
-        if not model.speakers:
-            return self.job.utterances
-        known = [utterance for utterance in self.job.utterances if utterance.speaker in model.speakers]
-        new = sorted({utterance.speaker for utterance in self.job.utterances} - set(model.speakers))
-        if not known:
-            raise SettingsError(
-                f"evaluate: {candidate.label}, speaks as {name_speakers(model.speakers)}, and the test split has "
-                f"{name_speakers(new)}, so they cannot be compared; give the new model a name of its own ('model')"
+    def _tell_strangers(self, model: Synthesizer, candidate: Candidate) -> None:
+        """Says whom a version of several speakers does not have: its own choice says their texts."""
+        strangers = {utterance.speaker for utterance in self.job.utterances} - set(model.speakers)
+        if model.speakers and strangers:
+            print_status(
+                f"evaluate: {candidate.label}, does not speak as {name_speakers(sorted(strangers))}; its own speaker "
+                "says their texts"
             )
-        if new:
-            print_status(f"evaluate: {candidate.label}, does not speak as {name_speakers(new)}: not compared on these")
-        return known
 
     def _check_texts(self, model: Synthesizer, candidate: Candidate) -> None:
         """Refuses a version that reads other symbols.
@@ -192,7 +179,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         for start in range(0, len(utterances), self.job.settings.batch_size):
             batch = utterances[start : start + self.job.settings.batch_size]
             texts = [utterance.text for utterance in batch]
-            speakers = speakers_asked_for(graph, batch)
+            speakers = speakers_asked_for(graph, batch, strict=True)
             results = graph.synthesize_symbols(texts, speakers)
 
             # Mels [frames, mels]; the number of frames may differ by rounding, so DTW pairs them.
@@ -218,9 +205,14 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         rate = self.model.sample_rate
         return TtsDetails(
             recorded_wer=None if self._recognizer is None else self._recognizer.recorded_wer(utterances, rate),
-            recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, rate),
+            recorded_dnsmos=self._recorded_dnsmos(),
             f0_utterances=min(settings.f0_utterances, len(utterances)),
         )
+
+    def _recorded_dnsmos(self) -> float | None:
+        """The mean over the recordings whose speech has one: a ceiling of what synthesis can reach."""
+        opinions = [value.sum for value in self._recorded_opinions.values() if value.weight]
+        return sum(opinions) / len(opinions) if opinions else None
 
     def smoke_test(self, measured: MeasuredModel[SynthesisRecord]) -> TtsSmokeTest:
         """Writes the speech for one text, synthesized alone: push's smoke test expects the same mels in a fresh
@@ -240,7 +232,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         # A fresh process loads the graph if there is one, so the clip is of the graph too.
         synthesizer = self._graph or self.model
         utterance = self.job.utterances[min(range(len(measured.values)), key=preference)]
-        (speaker,) = speakers_asked_for(synthesizer, [utterance])
+        (speaker,) = speakers_asked_for(synthesizer, [utterance], strict=True)
         (result,) = synthesizer.synthesize_symbols([utterance.text], [speaker])
 
         # The mels are what is compared, float32 [frames, mels]; the waveform is for a person to hear.

@@ -477,7 +477,15 @@ class TtsPushSettings(PushSettings):
 
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field(
-        {"round_trip_wer": 0.5, "hit_limit": 0.1, "wrong_length": 0.1, "attention_diagonality": 0.5, "sharpness": 0.5},
+        {
+            "round_trip_wer": 0.5,
+            "hit_limit": 0.1,
+            "wrong_length": 0.1,
+            "attention_diagonality": 0.5,
+            "sharpness": 0.5,
+            "dnsmos_share": 0.7,
+            "f0_spread": 0.5,
+        },
         description=LIMITS,
     )
     max_regression: dict[str, Margin] = pydantic.Field({"round_trip_wer": 0.01, "mcd": 0.1}, description=REGRESSION)

@@ -39,6 +39,9 @@ HIT_LIMIT = "hit_limit"
 WRONG_LENGTH = "wrong_length"
 """The metric of utterances that stop at once, or go on after their text."""
 
+LEAST_SPREAD = 100.0
+"""Cents of F0, a semitone, below which a recording is of one pitch: the rest is the error of its measurement."""
+
 RANKING = (HIT_LIMIT, WRONG_LENGTH, "round_trip_wer", "skips", "repeats", "mcd")
 """Metrics by which the worst utterances are chosen, the weightiest first."""
 
@@ -107,12 +110,14 @@ def measure_synthesis(
     settings: TtsEvaluateSettings,
     unit: str,
     gallery: SampleGallery | None = None,
+    recorded_opinions: dict[str, SumAndWeight] | None = None,
 ) -> list[SynthesisRecord]:
     """Measures each utterance, in order.
 
     Args:
       unit: for the progress line.
-      gallery: is offered every sample.
+      recorded_opinions: DNSMOS of recordings by utterance, which is added to: to predict one takes seconds.
+      gallery: of the new model, which must have every speaker; it is offered every sample.
     """
 
     # F0 and DNSMOS are slow, so only some utterances have them.
@@ -120,13 +125,14 @@ def measure_synthesis(
     f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
     mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
     f0_pairs: dict[str, F0Pair] = {}
+    opinions = {} if recorded_opinions is None else recorded_opinions
     progress = Progress(unit, len(utterances))
 
     # Batches of similar length pad little; results come back in the given order.
     order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
     for start in range(0, len(order), settings.batch_size):
         batch = order[start : start + settings.batch_size]
-        samples = synthesize_samples(synthesizer, batch)
+        samples = synthesize_samples(synthesizer, batch, strict=gallery is not None)
         waveforms = [sample.synthesized.waveform for sample in samples]
         hypotheses = recognizer.transcribe(waveforms, synthesizer.sample_rate) if recognizer else None
         for index, sample in enumerate(samples):
@@ -134,7 +140,12 @@ def measure_synthesis(
             if hypotheses is not None:
                 _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
             if sample.utterance.id in mos_ids:
-                record.metrics |= {"dnsmos": measure_dnsmos(waveforms[index], synthesizer.sample_rate)}
+                if sample.utterance.id not in opinions:
+                    opinions[sample.utterance.id] = measure_dnsmos(sample.recorded, synthesizer.sample_rate)
+                predicted = measure_dnsmos(waveforms[index], synthesizer.sample_rate)
+                of_recording = opinions[sample.utterance.id]
+                share = SumAndWeight(predicted.sum, of_recording.sum) if of_recording.weight else NOT_MEASURED
+                record.metrics |= {"dnsmos": predicted, "dnsmos_share": share}
 
             # F0 is compared along the DTW path, all pairs together at the end.
             if sample.utterance.id in f0_ids:
@@ -151,8 +162,13 @@ def measure_synthesis(
     return [records[utterance.id] for utterance in utterances]
 
 
-def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
+def synthesize_samples(
+    synthesizer: Synthesizer, utterances: Sequence[Utterance], *, strict: bool = True
+) -> list[Sample]:
     """Synthesizes utterances, both autoregressively and, where the voice can, with teacher forcing.
+
+    Args:
+      strict: as for `speakers_asked_for`.
 
     Raises:
       WorkError: a recording cannot be read.
@@ -175,7 +191,7 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
     forced: Sequence[TeacherForcedResult | None] = [None] * len(texts)
     if not synthesizer.makes_samples:
         forced = synthesizer.teacher_forced(texts, features)
-    synthesized = synthesizer.synthesize_symbols(texts, speakers_asked_for(synthesizer, utterances))
+    synthesized = synthesizer.synthesize_symbols(texts, speakers_asked_for(synthesizer, utterances, strict=strict))
     for utterance, result in zip(utterances, synthesized, strict=True):
         # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
         if not len(result.mels):
@@ -184,21 +200,25 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
     return [Sample(*parts) for parts in zip(utterances, recorded, features, forced, synthesized, strict=True)]
 
 
-def speakers_asked_for(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[str]:
+def speakers_asked_for(synthesizer: Synthesizer, utterances: Sequence[Utterance], *, strict: bool) -> list[str]:
     """Who is to speak each utterance: its own speaker, of a voice of several.
 
+    Args:
+      strict: whether the voice must have all of them; else its own choice, "", speaks for those whom it has not.
+
     Raises:
-      SettingsError: the voice does not have one; the message names the utterance.
+      SettingsError: it must, and does not have one; the message names the utterance.
     """
-    if not synthesizer.speakers:
+    names = set(synthesizer.speakers)
+    if not names:
         return [""] * len(utterances)
     for utterance in utterances:
-        if utterance.speaker not in synthesizer.speakers:
+        if strict and utterance.speaker not in names:
             raise SettingsError(
                 f"utterance {utterance.id}: the voice does not speak as {utterance.speaker or 'nobody'}; it speaks as "
                 f"{name_speakers(synthesizer.speakers)}. Split each speaker's utterances (corpus.split.by: utterance)"
             )
-    return [utterance.speaker for utterance in utterances]
+    return [utterance.speaker if utterance.speaker in names else "" for utterance in utterances]
 
 
 def _measure(
@@ -220,6 +240,8 @@ def _measure(
         "sharpness": _share(sharpness(synthesized), sharpness(recorded)),
         "change_over_time": _share(change_over_time(synthesized), change_over_time(recorded)),
         "dnsmos": NOT_MEASURED,
+        "dnsmos_share": NOT_MEASURED,
+        "f0_spread": NOT_MEASURED,
         "f0_rmse": NOT_MEASURED,
         "f0_rmse_cents": NOT_MEASURED,
         "voicing_error": NOT_MEASURED,
@@ -255,6 +277,9 @@ def _add_f0(records: dict[str, SynthesisRecord], pairs: dict[str, F0Pair]) -> No
     for name, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
         values = records[name].metrics
         values |= {"voicing_error": SumAndWeight(compared.voicing_error)}
+        # A recording without a melody has none that a voice could lose.
+        if compared.recorded_spread >= LEAST_SPREAD:
+            values |= {"f0_spread": SumAndWeight(compared.synthesized_spread, compared.recorded_spread)}
         if compared.hertz is not None and compared.cents is not None:
             values |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
         progress.advance(1)

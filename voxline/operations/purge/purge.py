@@ -357,6 +357,6 @@ def _describe(findings: PurgeFindings, note: str) -> dict[str, Any]:
         "bytes": findings.bytes,
         **findings.counts(),
         "versions": list(findings.rows),
-        "models": [use.name for use in findings.registry_uses if use.trained],
+        "models": [use.name for use in findings.registry_uses if use.trained or use.speaks],
         "trained": [training.folder.name for training in findings.trainings],
     }

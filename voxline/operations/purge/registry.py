@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
@@ -48,6 +49,7 @@ class RegistryUse:
       lines: of the speaker in its list of training data.
       evaluated: the speaker's utterances in its evaluation.
       shown: its page shows them.
+      speaks: it is a voice whose table of speakers names them.
       alias: "production" or "candidate" if that points at it, else "".
     """
 
@@ -58,6 +60,7 @@ class RegistryUse:
     lines: int
     evaluated: int
     shown: bool
+    speaks: bool = False
     alias: str = ""
 
     @property
@@ -88,10 +91,12 @@ def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[Regis
             page = folder / EVALUATION / REPORT_FILE
             shown = page.is_file() and shows_name(page, names)
 
-            if trained or evaluated or shown:
-                uses.append(
-                    RegistryUse(model, version, folder, trained, lines, evaluated, shown, aliases.get(version, ""))
-                )
+            # The row is a part of the weights, as what else the model learned of them: it stays, and is named.
+            speaks = footprint.speaker in _speakers(folder)
+
+            if trained or evaluated or shown or speaks:
+                alias = aliases.get(version, "")
+                uses.append(RegistryUse(model, version, folder, trained, lines, evaluated, shown, speaks, alias))
     return uses
 
 
@@ -198,6 +203,13 @@ def _read_table(evaluation: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     except ValueError as error:
         raise WorkError(f"{file}: damaged ({error}); remove that folder, and purge again") from None
+
+
+def _speakers(folder: Path) -> list[str]:
+    """The names of a voice's table; [] of another model."""
+    document = _read_document(folder / MODEL_JSON) or {}
+    speakers = document.get("speakers")
+    return [str(name) for name in speakers] if isinstance(speakers, list) else []
 
 
 def _dataset_key(folder: Path) -> str | None:

@@ -107,8 +107,8 @@ class VitsSettings(UpsamplingSettings):
             raise ValueError(f"latent is {self.latent}; even numbers are accepted")
         if self.speakers and not self.speaker_units:
             raise ValueError(f"speakers is {self.speakers}, and speaker_units is 0; set both, or leave speakers out")
-        if self.speakers and self.speaker >= self.speakers:
-            raise ValueError(f"speaker is {self.speaker}, and there are {self.speakers}, numbered from 0")
+        if self.speaker >= max(self.speakers, 1):
+            raise ValueError(f"speaker is {self.speaker}, and there are {max(self.speakers, 1)}, numbered from 0")
         return self
 
 

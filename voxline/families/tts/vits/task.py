@@ -92,7 +92,7 @@ class VitsTask(TrainingTask):
             rows = dict(zip(names, value, strict=True))
             return np.stack([rows.get(speaker, value.mean(axis=0)) for speaker in self.speakers])
 
-        # A voice without a table begins as it is, whoever speaks: nothing is added for a speaker yet.
+        # A voice without a table begins as it is for every speaker: nothing is added for one yet.
         if value is None and not parent.model_settings.get("speakers") and self.speakers:
             if name == SPEAKERS:
                 return fresh
