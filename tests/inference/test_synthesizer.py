@@ -153,7 +153,7 @@ def test_a_rate_scales_the_time_of_its_words_and_they_are_still_read(
     document = f'<speak>77<prosody rate="{percent}%">2255</prosody>11</speak>'
     (item,) = voice.text.encode_speech(document)
     assert isinstance(item, EncodedSentence)
-    (result,) = voice._at_rates([item])
+    (result,) = voice._at_rates([item], "")
     assert item.rates == (1, 1, *[percent / 100] * 4, 1, 1)
     assert read_digits(result.mels, item.rates) == "77225511"
     assert result.alignment.shape == (8, 8)  # of the usual rate: a step for each symbol
