@@ -87,6 +87,11 @@ _AFTER_CLOCKS = (
 )
 _AFTER_TIMES = ("today", "tomorrow", "tonight", "sharp", "eastern", "pacific", "central", "est", "gmt", "utc")
 _BEFORE_DATES = ("on", "by", "since", "until", "till", "of", "before", "after", "from", "through", "next", "last")
+_LASTING = frozenset(
+    "timer delay break pause clip interval intervals countdown silence video ad spot rule window gap timeout head".split()  # noqa: SIM905
+)
+"""What lasts some seconds: behind "twenty second", it is no 22nd."""
+_AFTER_YEARS = ("was", "is", "will", "has", "had", "saw", "began", "brought", "started", "ended")
 _SITES = ("com", "org", "net", "edu", "gov", "io")
 _MARKS = ".,;:!?…"
 
@@ -486,8 +491,10 @@ def _write_ordinal(words: list[str], place: int) -> _Written:
     ordinal = _ordinal(words, place)
     if ordinal is None or ordinal[0] < 10:
         return None
-    # "a thirty second break" has seconds.
-    is_second = words[ordinal[1] - 1] == "second" and word_at(words, place - 1) in ("a", "every", "each", "per")
+    # "a thirty second break" and "the twenty second timer" have seconds.
+    is_second = words[ordinal[1] - 1] == "second" and (
+        word_at(words, place - 1) in ("a", "every", "each", "per", "wait") or word_at(words, ordinal[1]) in _LASTING
+    )
     return None if is_second else (_with_suffix(ordinal[0]), ordinal[1])
 
 
@@ -539,6 +546,12 @@ def _write_year(words: list[str], place: int) -> _Written:
     is_behind_year_word = word_at(words, place - 1) in _BEFORE_YEARS and word_at(words, place - 2) not in _BEFORE_SCORES
     if not is_behind_year_word and _BEFORE_SCORES & set(words[max(0, place - 4) : place]):
         return None
+    # One of a row of numbers: five, ten, fifteen, twenty.
+    if is_number_word(word_at(words, place - 1)) and is_number_word(word_at(words, place - 2)):
+        return None
+    # A sentence about a year: two thousand twenty one was hard.
+    if place == 0 and "2001" <= year[0] <= "2049" and word_at(words, year[1]) in _AFTER_YEARS:
+        return year
     # A pair of numbers is a year by itself from 1500 on, others with a word before it.
     before = word_at(words, place - 1) in _BEFORE_YEARS
     is_pair = parse_pair(words, place) == year
@@ -573,14 +586,18 @@ def _write_number(words: list[str], place: int) -> _Written:
         return None
     if before == "or" and word_at(words, place - 2) == "plus":
         return None
+    # Nine times out of ten.
+    if before == "of" and amount.text == "10" and word_at(words, place - 2) == "out" and _is_small(words, place - 3):
+        return None
     if word_at(words, amount.end) in ("to", "or") and amount.value < 10 and amount.whole:
         behind = parse_amount(words, amount.end + 1)
         is_half_of_day = behind and _half_of_day(words, behind.end)[0]
         if behind and (behind.value >= 10 or is_half_of_day or _write_measure(words, amount.end + 1)):
             return amount.text, amount.end
-    # "sixteen to nine", but "twenty to two friends".
+    # "sixteen to nine" and "ten to one odds", but "twenty to two friends".
     behind_word = word_at(words, amount.end)
-    is_ratio = before == "to" and not behind_word.endswith("s") and not is_number_word(behind_word)
+    is_plural = behind_word.endswith("s") and behind_word not in ("odds", "is", "was")
+    is_ratio = before == "to" and not is_plural and not is_number_word(behind_word)
     if is_ratio and (SMALL_VALUES.get(word_at(words, place - 2), 0) > 9 or word_at(words, place - 2) in TENS_VALUES):
         return amount.text, amount.end
     # Two numbers side by side, such as "seven thirty", have more than one reading.
@@ -588,6 +605,11 @@ def _write_number(words: list[str], place: int) -> _Written:
         return None
     follows = is_number_word(behind_word) or is_number_word(before)
     return None if follows and amount.whole and amount.value < 100 else (amount.text, amount.end)
+
+
+def _is_small(words: list[str], place: int) -> bool:
+    """Returns whether a count below ten ends at a place, or before the word "times" there."""
+    return SMALL_VALUES.get(word_at(words, place - (word_at(words, place) == "times")), 10) < 10
 
 
 def _write_letters(words: list[str], place: int) -> _Written:
