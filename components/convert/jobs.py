@@ -15,6 +15,8 @@ from voxline.rejects import Reason
 
 CONVERT_RECORDINGS = "voxline.components.convert.recording:convert_recordings"
 """By name, so that this process does not import what reads audio."""
+CLIPPED_FROM = "clipped_from"
+"""Measured: the peak of float samples that were clipped, times full scale."""
 
 
 @dataclasses.dataclass(frozen=True)

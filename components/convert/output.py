@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from voxline.audio.containers import RAW_FORMAT_KEY
-from voxline.components.convert.jobs import RejectedRecording
+from voxline.components.convert.jobs import CLIPPED_FROM, RejectedRecording
 from voxline.components.convert.manifest_scan import KeptPiece, LastRun, LineStatus, ManifestScan, decode_piece
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WavPool
@@ -59,6 +59,7 @@ class OutputLine(NamedTuple):
 
 _NEGATIVE_MARK = encode_json({NEGATIVE: True})[1:-1].encode()
 """Within a line of JSON; in a text its quotes would be escaped."""
+_CLIPPED_MARK = encode_json({CLIPPED_FROM: 0})[1:-2].encode()
 
 
 class OutputBuilder:
@@ -171,6 +172,7 @@ def write_output(
         work.counts["utterances"] = output.converted
         work.counts["rejects"] = total - output.converted
         _check_negatives(output.negatives, total, settings, work)
+        _report_clipped(output.clipped, output.converted, work)
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
 
         # The next step finds the fingerprint of its input by the manifest's hash, and need not parse it.
@@ -201,6 +203,7 @@ class _OutputWriter:
       converted: lines of the manifest so far.
       fingerprint: of the converted utterances.
       negatives: converted ones without a transcript.
+      clipped: converted ones whose float samples were beyond full scale.
       reasons: of the rejects.
     """
 
@@ -209,6 +212,7 @@ class _OutputWriter:
         self._rejects = rejects
         self.converted = 0
         self.negatives = 0
+        self.clipped = 0
         self.fingerprint = Fingerprint()
         self.reasons: Counter[str] = Counter()
 
@@ -224,6 +228,8 @@ class _OutputWriter:
         self.fingerprint.add_all(unhexlify(piece.converted))
         if _NEGATIVE_MARK in lines:
             self.negatives += sum(_NEGATIVE_MARK in line for line in lines.split(b"\n"))
+        if _CLIPPED_MARK in lines:
+            self.clipped += sum(_CLIPPED_MARK in line for line in lines.split(b"\n"))
 
     def write(self, output: OutputLine) -> None:
         """Writes the output of a line."""
@@ -234,6 +240,7 @@ class _OutputWriter:
             self._manifest.write(output.line)
             self.converted += 1
             self.negatives += _NEGATIVE_MARK in output.line
+            self.clipped += _CLIPPED_MARK in output.line
             self.fingerprint.add(output.converted)
 
 
@@ -293,6 +300,17 @@ def _check_negatives(negatives: int, total: int, settings: ConvertSettings, work
             f"{settings.max_negative_share:.1%} are accepted (convert.max_negative_share); add what is missing, or "
             "raise it if nobody speaks in them"
         )
+
+
+def _report_clipped(clipped: int, converted: int, work: StepOutput) -> None:
+    """Counts and tells utterances of which samples were lost beyond full scale."""
+    if not clipped:
+        return
+    work.counts["clipped"] = clipped
+    print_status(
+        f"convert: {clipped:,} of {converted:,} utterances have float samples beyond full scale, which are clipped "
+        f"({CLIPPED_FROM} in the manifest); scale their recordings down to 1"
+    )
 
 
 def _reject_output(reject: Reject, *, reusable: bool = True, wav: str = "", samples: int = 0) -> OutputLine:

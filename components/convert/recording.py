@@ -14,6 +14,7 @@ from voxline.audio.decoding import DecodedAudio, Segment, decode_segments, resam
 from voxline.audio.loudness import integrated_loudness
 from voxline.audio.wav import read_wav, to_int16, write_wav
 from voxline.components.convert.jobs import (
+    CLIPPED_FROM,
     ConversionJob,
     ConversionResult,
     Converted,
@@ -83,6 +84,8 @@ def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep
 
 FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
+CLIPPED_PEAK = 1.1
+"""Times full scale from which on clipped samples are told; decoders of MP3 and the like exceed it by less."""
 CANCELLED = -0.5
 """Correlation of two channels below which little is left of their mixture."""
 
@@ -186,6 +189,8 @@ def _write(decoded: DecodedAudio, job: ConversionJob) -> Converted | RejectedRec
         changed, changes = apply_shaping(decoded.samples, job.sample_rate, job.shaping)
         samples = to_int16(changed)
         measured = measure_level(samples, job.sample_rate, job.silence_db) | changes
+    if decoded.peak > CLIPPED_PEAK and measured["clipped_share"]:
+        done[CLIPPED_FROM] = round(decoded.peak, 2)
 
     write_wav(job.wav, samples, job.sample_rate, durable=False)
     return Converted(len(samples), measured | done | _measure_prosody(samples, job))

@@ -246,6 +246,18 @@ def test_settings_that_cannot_work_are_refused(given_: dict[str, object], messag
         ConvertSettings.of(json.dumps(given_), "convert")
 
 
+def test_float_samples_beyond_full_scale_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peaks = {"loud": 1.5, "full": 1.0, "quiet": 0.5}
+    for name, peak in peaks.items():
+        samples = speech()
+        soundfile.write(tmp_path / f"{name}.wav", samples * peak / np.abs(samples).max(), 16_000, subtype="FLOAT")
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / f"{name}.wav", "Hello.") for name in peaks])
+    work = run(manifest, tmp_path / "store", SETTINGS)
+    assert work.counts["clipped"] == 1
+    assert "1 of 3 utterances have float samples beyond full scale" in capsys.readouterr().out
+    assert [out.measured.get("clipped_from") for out in read_manifest(work.folder)] == [1.5, None, None]
+
+
 def test_recordings_in_which_nobody_speaks_are_accepted_within_a_share(tmp_path: Path) -> None:
     utterances = []
     for number in range(10):

@@ -170,10 +170,16 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
         ("a quarter to nine kids, at a quarter to nine", "a quarter to nine kids, at 8:45"),
         ("ate a quarter after two hours", "ate a quarter after two hours"),
         ("five ten fifteen twenty, in fifteen twenty", "five ten fifteen twenty, in 1520"),
-        ("the twenty second timer, wait twenty second, the twenty second", "the 20 second timer, wait 20 second, the 22nd"),
+        (
+            "the twenty second timer, wait twenty second, the twenty second",
+            "the 20 second timer, wait 20 second, the 22nd",
+        ),
         ("two thousand twenty one was hard", "2021 was hard"),
         ("two thousand twenty one people", "2,021 people"),
-        ("ten to one odds, ten to one is long, twenty to two friends", "10 to 1 odds, 10 to 1 is long, 20 to two friends"),
+        (
+            "ten to one odds, ten to one is long, twenty to two friends",
+            "10 to 1 odds, 10 to 1 is long, 20 to two friends",
+        ),
         ("nine times out of ten, twelve out of twenty", "nine times out of ten, 12 out of 20"),
     ],
 )

@@ -42,6 +42,7 @@ class DecodedAudio:
       notes: what the decoder remarked on the file.
       channel_correlation: of the two channels that are least alike of those that were mixed to mono, from -1, where
         they cancel each other, to 1; None if there were no two with sound.
+      peak: the highest absolute value of float samples in the file, whose full scale is 1; 0 for integers.
     """
 
     samples: npt.NDArray[Any]
@@ -49,6 +50,7 @@ class DecodedAudio:
     md5: str = ""
     notes: str = ""
     channel_correlation: float | None = None
+    peak: float = 0.0
 
 
 class Segment(NamedTuple):
@@ -131,7 +133,7 @@ class AsInFile:
 
     def _join(self) -> DecodedAudio:
         stream = self._stream
-        return DecodedAudio(self._joined(), stream.header.sample_rate, stream.md5, stream.notes)
+        return DecodedAudio(self._joined(), stream.header.sample_rate, stream.md5, stream.notes, peak=self._peak)
 
 
 class Mono(AsInFile):
@@ -171,7 +173,7 @@ class Mono(AsInFile):
         # The MD5 is of the samples as in the file; mixed or resampled they are others.
         as_in_file = stream.header.channels == 1 and not self._resampler
         md5 = stream.md5 if as_in_file else ""
-        return DecodedAudio(samples, self._rate, md5, stream.notes, self._channel_correlation())
+        return DecodedAudio(samples, self._rate, md5, stream.notes, self._channel_correlation(), self._peak)
 
     def _channel_correlation(self) -> float | None:
         """The lowest of any two channels; None without two that have sound."""
