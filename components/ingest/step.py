@@ -520,6 +520,8 @@ class ShortenedRecordings:
       whole_example: the first.
       endless: utterances that begin later, and whose corpus says no end.
       endless_example: the first.
+      untimed: utterances with neither a start nor an end.
+      untimed_example: the first.
     """
 
     count: int = 0
@@ -531,16 +533,23 @@ class ShortenedRecordings:
     whole_example: str = ""
     endless: int = 0
     endless_example: str = ""
+    untimed: int = 0
+    untimed_example: str = ""
 
     @property
     def has_remarks(self) -> bool:
         """True if `report` says something."""
-        return bool(self.count or self.endless or self.are_whole)
+        return bool(self.count or self.endless or self.are_whole or self.are_some_untimed)
 
     @property
     def are_whole(self) -> bool:
         """True if nearly all times are whole seconds, as no speech is."""
         return self.whole >= max(FEWEST_WHOLE, MOST_WHOLE * self.timed)
+
+    @property
+    def are_some_untimed(self) -> bool:
+        """True if most utterances are parts of recordings, and some are whole ones for want of times."""
+        return bool(self.untimed and self.timed and self.has_offsets)
 
     def note(self, utterance: Utterance, probed: ProbedUtterance, has_end: bool) -> Utterance:
         """Notes an utterance of the manifest; returns it, marked."""
@@ -556,6 +565,9 @@ class ShortenedRecordings:
             self.endless_example = (
                 self.endless_example or f"{utterance.id} from {utterance.offset:g} to {seconds:.2f} s"
             )
+        if not utterance.offset and not has_end:
+            self.untimed += 1
+            self.untimed_example = self.untimed_example or f"{utterance.id} of {seconds:.2f} s"
         is_part = self.has_offsets or utterance.offset or probed.path in self.parts
         if is_part or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
             return utterance
@@ -570,6 +582,13 @@ class ShortenedRecordings:
             print_status(
                 f"ingest: {self.endless:,} utterances have a start and no end or duration: they last to the end of "
                 f"their recordings, such as {self.endless_example}"
+            )
+        if self.are_some_untimed:
+            output.counts["without_times"] = self.untimed
+            print_status(
+                f"ingest: {self.untimed:,} utterances have neither a start nor an end, and {self.timed:,} have both: "
+                f"the first are whole recordings, such as {self.untimed_example}; if their times are lost, leave them "
+                "out"
             )
         if self.are_whole:
             output.counts["in_whole_seconds"] = self.whole

@@ -154,6 +154,25 @@ def test_a_start_without_an_end_is_said_with_count_and_example(
     ) in capsys.readouterr().out
 
 
+def test_rows_without_times_among_rows_with_them_are_said(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    for name, seconds in {"talk": 3.0, "long": 2.0}.items():
+        record(f"{name}.wav", seconds=seconds)
+    rows = ["talk.wav,good day,0.5,1", "talk.wav,go on,1.2,2", "talk.wav,so,0,0.4", "long.wav,well then,,"]
+    write_table(corpus, ["path,text,start,end", *rows], "t.csv")
+    out = ingest("csv")
+    assert out.work.counts["without_times"] == 1
+    assert out.utterances["long.wav"].duration == 2.0
+    said = capsys.readouterr().out
+    assert (
+        "1 utterances have neither a start nor an end, and 2 have both: the first are whole recordings, such as "
+        in said
+    )
+    write_table(corpus, ["path,text,start,end", *rows[:3]], "t.csv")
+    assert "without_times" not in ingest("csv").work.counts
+
+
 def test_times_that_contradict_each_other_are_a_reject_with_all_of_them(
     corpus: Path, record: Record, ingest: Ingest
 ) -> None:

@@ -180,6 +180,21 @@ def test_each_supervision_of_a_cut_is_an_utterance(corpus: Path, record: Record,
     assert "changed by Speed" in out.details["g"]
 
 
+def test_a_cut_as_long_as_its_recording_ends_where_its_manifest_says(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    lines = []
+    for name, seconds in {"same": 2.05, "longer": 4.0, "shorter": 1.0}.items():
+        record(f"{name}.wav", seconds=seconds)
+        lines.append(cut(name, f"{name}.wav", start=0.0, duration=2.0))
+        lines[-1]["supervisions"][0] |= {"start": 0.0, "duration": 2.0}
+    write_lines(corpus / "cuts.jsonl", *lines)
+    out = ingest("lhotse")
+    assert {id: round(one.duration, 2) for id, one in out.utterances.items()} == {"same-s": 2.05, "longer-s": 2.0}
+    assert out.rejects == {"shorter-s": "truncated"}
+    assert out.work.counts["shorter_than_recording"] == 1
+
+
 def spoken_rows(record: Record, count: int = 3) -> list[dict[str, Any]]:
     return [
         {

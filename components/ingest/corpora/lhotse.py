@@ -121,10 +121,9 @@ def _supervision(
     if len(channels) > 1:
         extra[CHANNEL_KEY] = channels.index(channel)
 
-    # A supervision is relative to the cut, and the cut to the recording. One as long as the recording needs no
-    # duration, so that its end is that of the file.
+    # A supervision is relative to the cut, and the cut to the recording. One as long as the recording has its duration
+    # too: the file may be another one than the manifest describes.
     offset = round(cut["start"] + start, 6)  # of 2.7 + 0.5, 3.2 is meant
-    whole = not offset and abs(duration - recording["duration"]) < 1 / recording["sampling_rate"]
     return CorpusEntry(
         id=id,
         audio=audio,
@@ -134,7 +133,7 @@ def _supervision(
         # Paths are relative to the folder in which a recipe ran: that of the cuts, or the root.
         relative_to="" if corpus.has(audio) else path.parent.as_posix(),
         offset=offset,
-        duration=None if whole else duration,
+        duration=duration,
         source=source,
         extra={f"corpus_{key}" if key in UTTERANCE_KEYS else key: value for key, value in extra.items()},
     )
