@@ -88,7 +88,9 @@ _AFTER_CLOCKS = (
 _AFTER_TIMES = ("today", "tomorrow", "tonight", "sharp", "eastern", "pacific", "central", "est", "gmt", "utc")
 _BEFORE_DATES = ("on", "by", "since", "until", "till", "of", "before", "after", "from", "through", "next", "last")
 _LASTING = frozenset(
-    "timer delay break pause clip interval intervals countdown silence video ad spot rule window gap timeout head".split()  # noqa: SIM905
+    """
+    timer delay break pause clip interval intervals countdown silence video ad spot rule window gap timeout head
+    """.split()  # noqa: SIM905 - a table in lines
 )
 """What lasts some seconds: behind "twenty second", it is no 22nd."""
 _AFTER_YEARS = ("was", "is", "will", "has", "had", "saw", "began", "brought", "started", "ended")
