@@ -159,9 +159,10 @@ def test_rows_without_times_among_rows_with_them_are_said(
 ) -> None:
     for name, seconds in {"talk": 3.0, "long": 2.0}.items():
         record(f"{name}.wav", seconds=seconds)
-    rows = ["talk.wav,good day,0.5,1", "talk.wav,go on,1.2,2", "talk.wav,so,0,0.4", "long.wav,well then,,"]
-    write_table(corpus, ["path,text,start,end", *rows], "t.csv")
-    out = ingest("csv")
+    times = [{"offset": 0.5, "duration": 0.5}, {"offset": 1.2, "duration": 0.8}, {"offset": 0, "duration": 0.4}]
+    rows = [json.dumps({"audio_filepath": "talk.wav", "text": "go on", **timed}) for timed in times]
+    write_table(corpus, [*rows, json.dumps({"audio_filepath": "long.wav", "text": "well then"})], "m.jsonl")
+    out = ingest("manifest")
     assert out.work.counts["without_times"] == 1
     assert out.utterances["long.wav"].duration == 2.0
     said = capsys.readouterr().out
@@ -169,8 +170,8 @@ def test_rows_without_times_among_rows_with_them_are_said(
         "1 utterances have neither a start nor an end, and 2 have both: the first are whole recordings, such as "
         in said
     )
-    write_table(corpus, ["path,text,start,end", *rows[:3]], "t.csv")
-    assert "without_times" not in ingest("csv").work.counts
+    write_table(corpus, rows, "m.jsonl")
+    assert "without_times" not in ingest("manifest").work.counts
 
 
 def test_times_that_contradict_each_other_are_a_reject_with_all_of_them(
