@@ -152,6 +152,16 @@ def test_a_marker_of_other_work_is_not_believed(tmp_path: Path) -> None:
     assert made.path("numbers").read_text(encoding="utf-8") == "1 2 3"
 
 
+def test_an_input_may_be_named_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_model(tmp_path).folder
+    monkeypatch.chdir(tmp_path)
+    relative = folder.relative_to(tmp_path)
+    check_input(relative)
+    flip(folder / "model" / "variables" / "weights")
+    with pytest.raises(WorkError, match=r"weights \(its hash is"):
+        check_input(relative / "model")
+
+
 def test_a_step_refuses_an_input_that_has_changed_since(tmp_path: Path) -> None:
     made = make_model(tmp_path)
     assert read_model(made.folder) == "content of model/variables/weights"

@@ -148,6 +148,7 @@ def check_input(path: Path) -> None:
     Raises:
       WorkError: a file has changed since it was written.
     """
+    path = path.absolute()
     if (located := _find_marker(path)) is None:
         return
     folder, marker = located
