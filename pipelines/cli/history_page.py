@@ -10,6 +10,7 @@ from voxline.forecast.freshness import Freshness, freshness
 from voxline.forecast.run_forecast import (
     complete_runs,
     describe_anomaly,
+    figure_unit,
     forecast_figure,
     format_figure,
     is_headline,
@@ -40,6 +41,8 @@ from voxline.report import (
 
 MAX_VERSIONS = 30
 """Newest versions that are drawn, and newest events that are not folded."""
+TIME_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
+"""Units of the time between runs, and their seconds: the first of which two or more have passed."""
 
 
 def history_page(runs: Sequence[Run], location: str, moment: datetime | None = None) -> Page:
@@ -191,7 +194,9 @@ def _figures(runs: Sequence[Run]) -> list[Block]:
 
     # Runs are drawn at their times, not evenly: a week without runs is a gap.
     start = _moment(judged[0])
-    days = [(_moment(run) - start).total_seconds() / 86_400 for run in judged]
+    since = [(_moment(run) - start).total_seconds() for run in judged]
+    unit, unit_seconds = next(((unit, size) for unit, size in TIME_UNITS if max(since) >= 2 * size), TIME_UNITS[-1])
+    times = [seconds / unit_seconds for seconds in since]
     blocks = []
     for name in filter(is_headline, figure_names(judged)):
         values = [figure_of(run, name) for run in judged]
@@ -219,9 +224,9 @@ def _figures(runs: Sequence[Run]) -> list[Block]:
                 count = len(forecast.anomalies)
                 caption += f"; {count} run{'s' * (count > 1)} stood out"
 
-        metric = CATALOG.find(name)
-        percent = metric is not None and metric.unit == "%"
-        plot = line_plot(days, series, "days since the first run", title_of(name), percent=percent)
+        percent = figure_unit(name) == "%"
+        axis = title_of(name) if percent or not figure_unit(name) else f"{title_of(name)} ({figure_unit(name)})"
+        plot = line_plot(times, series, f"{unit} since the first run", axis, percent=percent)
         blocks.append(
             figure(plot, f"{caption}." if caption else "", f"{title_of(name)} of the runs of {runs[0]['run']['name']}")
         )

@@ -165,6 +165,19 @@ def test_the_page_is_whole_without_scripts_and_requests(registry: Path, tmp_path
     assert told.count("refused") >= 17, "each with its reason"
 
 
+@pytest.mark.parametrize(("apart", "unit"), [(DAY, "days"), (3_600, "hours"), (120, "minutes"), (0, "minutes")])
+def test_the_axis_of_time_has_the_unit_that_suits_the_runs(apart: int, unit: str) -> None:
+    started = [RUN.started + number * apart for number in range(3)]
+    events = [
+        dataclasses.replace(night(0), run=dataclasses.replace(RUN, started=moment), ended=moment + 60.0)
+        for moment in started
+    ]
+    runs = runs_of(*events)
+    page = history_page(runs, "registry", datetime.fromtimestamp(RUN.started, UTC)).html()
+    assert f"{unit} since the first run" in page
+    assert "duration (s)" in page
+
+
 def test_a_history_without_a_registry_has_the_state_of_the_model_too(tmp_path: Path) -> None:
     runs = runs_of(night(0, "promoted", version=1), *(night(number, "skipped") for number in (1, 2)))
     text = history_page(runs, str(tmp_path), datetime.fromtimestamp(RUN.started + 3 * DAY, UTC)).html()

@@ -40,9 +40,18 @@ def format_figure(figure: str, value: float) -> str:
     >>> format_figure("wer", 0.031), format_figure("seconds", 61.5)
     ('3.10%', '61.5 s')
     """
-    metric = None if figure in FIGURES else CATALOG.find(figure)
-    unit = metric.unit if metric else FIGURES.get(figure, ("", ""))[1]
+    unit = figure_unit(figure)
     return f"{value:.2%}" if unit == "%" else f"{value:,.4g} {unit}".rstrip()
+
+
+def figure_unit(figure: str) -> str:
+    """The unit of a figure; "%" of a share, empty of a count.
+
+    >>> figure_unit("seconds"), figure_unit("wer")
+    ('s', '%')
+    """
+    metric = None if figure in FIGURES else CATALOG.find(figure)
+    return metric.unit if metric else FIGURES.get(figure, ("", ""))[1]
 
 
 def title_of(figure: str) -> str:
