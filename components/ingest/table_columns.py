@@ -99,6 +99,21 @@ _ABOUT_SPEAKER = re.compile(
     r"consent|email|age group|education|birth|year|level|emotion|style)s?\b"
 )
 _SPEAKER_WORD = re.compile(r"\b(?:speaker|spkr?|talker|narrator|说话人|话者)s?\b")
+_SPLIT = re.compile(
+    r"(?:data ?)?(?:sets?|splits?|partition|fold|subset|usage)(?: ?(?:name|id|type))?"
+    r"|(?:ml|data ?set|corpus) ?(?:split|use|usage)"
+)
+_SPLIT_VALUE = re.compile(
+    r"(?:train|dev|val|test|eval)(?:ing|elopment|id|idation|uation|ation)?(?:[-_ ]?\w*)?", re.IGNORECASE
+)
+_VERDICT = re.compile(
+    r"answer|status|verdict|(?:is ?)?(?:valid|accepted|approved|rejected|correct|ok|usable)|review(?: ?status)?"
+)
+_VERDICT_VALUES = frozenset((
+    "accept", "accepted", "reject", "rejected", "ignore", "ignored", "skip", "skipped", "valid", "invalid", "approved",
+    "correct", "wrong", "true", "false", "yes", "no",
+))  # fmt: skip
+"""Values of a column that says which rows to leave out."""
 _COUNT = re.compile(r"channels|chans")
 """Names that count the channels, unless a list says which."""
 _CHANNEL_WORDS = frozenset(
@@ -256,6 +271,10 @@ def map_columns(names: Iterable[str], column_names: ColumnNames, sample: Sample 
         named = (name for name in names if name not in columns.values() and _CHANNEL.fullmatch(_words(name)))
         if channel := next((name for name in named if _holds_channels(name, sample)), ""):
             columns["channel"] = channel
+    if sample and not column_names.split and "split" not in columns:
+        named = (name for name in names if name not in columns.values() and _SPLIT.fullmatch(_words(name)))
+        if split := next((name for name in named if _holds_splits(name, sample)), ""):
+            columns["split"] = split
     if sample and not column_names.speaker and "speaker" not in columns:
         named = (name for name in names if name not in columns.values() and _SPEAKER.fullmatch(_words(name)))
         if speaker := next((name for name in named if _holds_speakers(name, sample)), ""):
@@ -347,6 +366,12 @@ def _are_mappings(name: str, sample: Sample | None) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
 
 
+def _holds_splits(name: str, sample: Sample) -> bool:
+    """True if a column's values are names of splits, such as Training and val."""
+    values = sample.get(name, ())
+    return bool(values) and all(isinstance(value, str) and _SPLIT_VALUE.fullmatch(value.strip()) for value in values)
+
+
 def _holds_speakers(name: str, sample: Sample) -> bool:
     """True if a column's values are names or whole numbers."""
     values = sample.get(name, ())
@@ -371,7 +396,11 @@ def name_columns(columns: Mapping[str, str]) -> str:
     'times are read from start_ms (milliseconds) and end (seconds); channels are read from side'
     """
     usual = {**USUAL_COLUMNS, "end": _ENDS}
-    other = {key for key in (*TIMES, "channel", "speaker") if key in columns and columns[key].lower() not in usual[key]}
+    other = {
+        key
+        for key in (*TIMES, "channel", "speaker", "split")
+        if key in columns and columns[key].lower() not in usual[key]
+    }
     remarks = []
     if other & {*TIMES}:
         times = [f"{columns[key]} ({unit_of(columns[key])})" for key in TIMES if key in columns]
@@ -380,6 +409,8 @@ def name_columns(columns: Mapping[str, str]) -> str:
         remarks.append(f"channels are read from {columns['channel']}")
     if "speaker" in other:
         remarks.append(f"speakers are read from {columns['speaker']}")
+    if "split" in other:
+        remarks.append(f"splits are read from {columns['split']}")
     return "; ".join(remarks)
 
 
@@ -470,6 +501,20 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
                 f"{name} is kept, and selects no channel ({unread[0]}): a number from 0, A or B, left or right is read "
                 f"from {USUAL_COLUMNS['channel'][0]}; corpus.columns.channel names another column"
             )
+
+    if "split" not in columns:
+        splits = [name for name in further if _SPLIT.fullmatch(_words(name)) and sample.get(name)]
+        splits = [name for name in splits if _words(name) not in ("set", "sets", "dataset", "data set")]
+        remarks += [
+            f"{name} is kept, and no split is read from it ({sample[name][0]}): train, dev or test are read from "
+            f"{USUAL_COLUMNS['split'][0]}; corpus.columns.split names another column"
+            for name in splits
+        ]
+    for name in further:
+        if _VERDICT.fullmatch(_words(name)) and {str(value).strip().lower() for value in sample.get(name, ())} & {
+            *_VERDICT_VALUES
+        }:
+            remarks.append(f"{name} is kept, and leaves out no row: take those out that were not accepted")
 
     # Only where no column names the speakers.
     if "speaker" not in columns and (speakers := [name for name in further if _looks_like_speakers(name, sample)]):

@@ -14,7 +14,7 @@ from tests.ingest.test_foreign_tables import READ, SIDES, TEXTS, Ingest, Record,
 from tests.ingest.test_released_formats import write_tar
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import describe_unread, map_columns, read_times
+from voxline.components.ingest.table_columns import describe_unread, map_columns, name_columns, read_times
 
 Said = pytest.CaptureFixture[str]
 MANIFEST_LINE = {"audio_filepath": "talk.wav", "text": "good day"}
@@ -390,6 +390,46 @@ def test_a_text_file_with_times_is_no_transcript(
     out = ingest("text_files")
     assert out.rejects == ({"0.wav": "bad_entry"} if form else {})
     assert out.details.get("0.wav", "").startswith(f"0.txt: {form}, and no transcript: " if form else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("set", ["Training", "val"], ""),
+        ("data_split", ["train", "test"], ""),
+        ("Dataset", ["dev"], ""),
+        ("fold", ["1", "2"], "fold is kept, and no split is read from it (1)"),
+        ("answer", ["accept", "reject"], "answer is kept, and leaves out no row"),
+        ("is_valid", [True, False], "is_valid is kept, and leaves out no row"),
+    ],
+)
+def test_a_split_by_another_name_is_read_and_a_verdict_is_named(name: str, values: list[Any], told: str) -> None:
+    columns = map_columns(["path", "text", name], ColumnNames(), {name: values})
+    assert columns.get("split") == (None if told else name)
+    remarks = describe_unread(["path", "text", name], columns, {name: values})
+    assert [remark[: len(told)] for remark in remarks] == ([told] if told else [])
+    assert name_columns(columns) == ("" if told else f"splits are read from {name}")
+
+
+def test_speakers_and_times_of_rows_with_blank_cells(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for name in ("a", "b", "c"):
+        record(f"{name}.wav")
+    rows = ["a.wav,go on,12.0,0.1,0.4", "b.wav,good day,12,0.1,0.3", "c.wav,well,,,"]
+    write_table(corpus, ["path,text,speaker,start,end", *rows], "t.csv")
+    out = ingest("csv")
+    assert {utterance.speaker for utterance in out.utterances.values()} == {"12"}
+    assert "its times are blank, and other rows have some" in out.details["c.wav"]
+
+
+def test_speakers_of_kaldi_by_their_utterances(corpus: Path, record: Record, ingest: Ingest, capsys: Said) -> None:
+    for name in ("a", "b", "c"):
+        record(f"{name}.wav")
+    tables = {"wav.scp": "a a.wav\nb b.wav\nc c.wav\n", "text": "a go\nb on\nc so\n", "spk2utt": "ann a b\n"}
+    for name, content in tables.items():
+        (corpus / name).write_text(content, encoding="utf-8")
+    out = ingest("kaldi")
+    assert {id: utterance.speaker for id, utterance in out.utterances.items()} == {"a": "ann", "b": "ann", "c": ""}
+    assert "1 of 3 utterances have no speaker: c" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,22 @@ def test_a_third_field_that_is_nothing_known_stops_and_says_so(corpus: Path, rec
         ingest("ljspeech")
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("{text}|ann|happy", Fields(4, text=1, speaker=2, extra={"emotion": 3})),
+        ("{text}|ann|1.2", Fields(4, text=1, speaker=2, extra={"length": 3})),
+        ("{text}|happy|ann", Fields(4, text=1, speaker=3, extra={"emotion": 2})),
+        ("{text}|44|ann", Fields(4, text=1, speaker=3, extra={"length": 2})),
+        ("ann|{text}|en", Fields(4, text=2, speaker=1, extra={"language": 3})),
+        ("{text}|{text}|train", Fields(4, text=2, raw=1, split=3)),
+        ("{text}|test", Fields(3, text=1, split=2)),
+    ],
+)
+def test_the_third_of_four_fields_may_be_anything(fields: str, told: Fields) -> None:
+    assert tell_fields([f"a|{fields.format(text=text)}".split("|") for text in TEXTS], "t") == told
+
+
 def test_fields_are_told_by_most_lines() -> None:
     rows = [["a", text, reading] for text, reading in zip(TEXTS, READ, strict=True)]
     assert tell_fields([*rows, ["b", "two fields"]], "t") == LJSPEECH

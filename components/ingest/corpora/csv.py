@@ -25,6 +25,7 @@ from voxline.components.ingest.corpus import (
 )
 from voxline.components.ingest.table_columns import (
     MOST,
+    TIMES,
     USUAL_COLUMNS,
     Sample,
     describe_sides,
@@ -172,7 +173,8 @@ def table_entries(
 
     paths = sample[columns["audio_filepath"]]
     have_endings = sum(name.lower().endswith(AUDIO_EXTENSIONS) for name in paths) >= MOST * max(1, len(paths))
-    read = _row_entries(rows, header, columns, corpus, path, split, have_endings)
+    have_times = len(sample.get(columns.get("offset", ""), ())) > len(whole) / 2
+    read = _row_entries(rows, header, columns, corpus, path, split, have_endings, have_times)
     return map(whole_recording, read) if is_whole and "offset" not in columns else read
 
 
@@ -219,10 +221,12 @@ def _row_entries(
     path: PurePosixPath,
     split: str,
     have_endings: bool,
+    have_times: bool,
 ) -> Iterator[CorpusEntry | Reject]:
     """
     Args:
       have_endings: most recordings are named with theirs.
+      have_times: most rows name a start.
     """
     number = 1
     last: CorpusEntry | Reject | None = None
@@ -235,7 +239,7 @@ def _row_entries(
                 last = cut_text(last, " ".join(row))
             if last:
                 yield last
-            last = _entry(row, header, columns, corpus, path, f"{path}, row {number}", split)
+            last = _entry(row, header, columns, corpus, path, f"{path}, row {number}", split, have_times)
     except csv.Error as error:
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
     if last:
@@ -295,7 +299,12 @@ def _entry(
     path: PurePosixPath,
     source: str,
     split: str,
+    have_times: bool,
 ) -> CorpusEntry | Reject:
+    """
+    Args:
+      have_times: most rows name a start.
+    """
     if fault := count_fault(row, header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {fault}")
 
@@ -323,6 +332,11 @@ def _entry(
     except ValueError as error:
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {error}")
 
+    times = [values[name].strip() for key, name in columns.items() if key in TIMES]
+    if "offset" in columns and have_times and not any(times):
+        detail = f"{source}: its times are blank, and other rows have some; remove it, or give it a start and an end"
+        return Reject(audio, Reason.BAD_ENTRY, detail)
+
     # The end stays, beside the duration that it gave.
     used = {name for key, name in columns.items() if key != "end"}
     further = {name: value for name, value in values.items() if name not in {*used, SIZE, ""}}
@@ -334,7 +348,8 @@ def _entry(
         id=fields.get("id", ""),
         audio=audio,
         text=text,
-        speaker=fields.get("speaker", ""),
+        # pandas writes whole numbers beside empty cells as 12.0.
+        speaker=re.sub(r"^(\d+)\.0$", r"\1", fields.get("speaker", "")),
         split=fields.get("split", "") or split,
         relative_to=path.parent.as_posix(),
         offset=offset,

@@ -1,4 +1,4 @@
-"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk`, `spk2gender` and
+"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk` (or `spk2utt`), `spk2gender` and
 `reco2file_and_channel`.
 
 https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from voxline.audio.containers import CHANNEL_KEY, parse_channel
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.errors import WorkError
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 
 SORTED = 3
@@ -65,6 +66,13 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     #   reco2file_and_channel  talk-1 talk A
     names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender", "reco2file_and_channel")
     wavs, texts, segments, speakers, sexes, sides = (_table(corpus, folder / name, repeated) for name in names)
+    if not speakers and corpus.has(str(folder / "spk2utt")):
+        inverted = _table(corpus, folder / "spk2utt", repeated)
+        speakers = {id: (speaker, source) for speaker, (ids, source) in inverted.items() for id in ids.split()}
+    if speakers and (unnamed := [id for id in texts if id not in speakers]):
+        print_status(
+            f"{folder / 'utt2spk'}: {len(unnamed):,} of {len(texts):,} utterances have no speaker: {unnamed[0]}"
+        )
     shared = Counter(wav for wav, _ in wavs.values())
     yield from repeated
 
