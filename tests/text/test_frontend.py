@@ -151,6 +151,11 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
             "They saw St. Louis, Port St. Foo and Professor Dr. Lee",
             "they saw saint louis port saint foo and professor doctor lee",
         ),
+        ("it 's here , is n't it , don ' t , hello%20world", "it's here isn't it don't hello world"),
+        ("No. I stayed. Fig. I had, Vol. V, no. IV", "no i stayed fig i had volume five number four"),
+        ("Elm St. Then 5th St. We moved", "elm street then fifth street we moved"),
+        ("It was –5, a grade A- or type O-.", "it was minus five a grade a minus or type o minus"),
+        ("John 3:16-18, 4111 1111 1111 1111", f"john three sixteen to eighteen four{' one' * 15}"),
         ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
     ],
 )
@@ -161,7 +166,8 @@ def test_marks_beside_numbers_are_words(written: str, spoken: str) -> None:
 REFUSED = """
 12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
-10-4|it was 10-4|20201225|on 25122020 we met|13812345678|Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston
+20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
+Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston
 No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
@@ -218,7 +224,9 @@ MANDARIN = """
 15:30:20 十五点三十分二十秒|15:00:05 十五点零分零五秒|50㎡ 五十平方米|50m² 五十平方米|3㎥ 三立方米|100㎢ 一百平方公里
 5‰ 千分之五|220V 二百二十伏|500mL 五百毫升|100元/㎡ 一百元每平方米|3次/天 三次每天|3½ 三又二分之一|①②号 一二号
 192.168.1.1 一九二点一六八点一点一|卡尔·马克思 卡尔马克思|x² x 的平方
-5\u00a0000元 五千元|共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
+211大学 二一一大学|747飞机 七四七飞机|315国道 三幺五国道|400电话 四零零电话|G1234次列车 g 幺二三四次列车
+1米75 一米七五|1米75厘米 一米七十五厘米|100.00元 一百元|5\u00a0000元 五千元
+共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 """.strip().replace("\n", "|")
 
 
@@ -245,6 +253,9 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
         "13·40",
         "5…10",
         "有12 500人",
+        "5/6月",
+        "24/7",
+        "10.20号",
         "3 400克",
     ],
 )

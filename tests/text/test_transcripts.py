@@ -334,6 +334,18 @@ def test_a_sign_before_an_english_word_is_refused(text: str) -> None:
 KICHE = " abchijklmnopqrtuwxyz'"
 
 
+@pytest.mark.parametrize("text", ["my card is XXXX", "I am [NAME_1]", "<|en|> Hello", "Die T?r ist zu", "I don?t"])
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript"])
+def test_words_that_were_taken_out_and_lost_letters_are_refused(text: str, kind: FrontendKind) -> None:
+    with pytest.raises(UnsupportedText, match=r"nobody understood|no word that was said|lacks letters"):
+        apply_frontend(text, FrontendSettings(kind=kind), f"{LATIN}'ü<>|")
+
+
+def test_elisions_that_were_taken_apart_are_joined() -> None:
+    said = apply_frontend("L ' homme qu ' il a , ' vrai ' , it 's , ils ont", FrontendSettings(), f"{LATIN}'")
+    assert said.symbols == "l'homme qu'il a vrai it's ils ont"
+
+
 def test_apostrophes_that_are_letters_are_no_quotes() -> None:
     """The glottal stop of K'iche' begins and ends words."""
     text = "K'o jun 'ixoq ri' nim."

@@ -81,13 +81,6 @@ _TWO_GROUPS = r"([1-9][0-9]{0,2}) ([0-9]{3})(?:,([0-9]{1,2}))?(?![0-9_'])(?! [0-
 _CODES_ALONE = "|".join(code for code in numbers.CURRENCIES if code.isalpha())
 _NO_NOUN = "or|and|to|in|per|at|for|a|each|more|less|off|is|was|of|on|from|if|as|but|than"
 """What may follow an amount without being counted by it: "a $5 bill" has a noun, "$5 or more" none."""
-_BOOKS = (
-    "genesis|exodus|leviticus|deuteronomy|joshua|judges|ruth|samuel|kings|chronicles|ezra|nehemiah|esther|job|psalms?|"
-    "proverbs|ecclesiastes|isaiah|jeremiah|lamentations|ezekiel|daniel|hosea|joel|amos|obadiah|jonah|micah|nahum|"
-    "habakkuk|zephaniah|haggai|zechariah|malachi|matthew|mark|luke|john|acts|romans|corinthians|galatians|ephesians|"
-    "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
-)
-"""Books whose verses are named by two numbers: John 3:5."""
 _DOLLAR_SIGN = rf"(?:\b(?:{'|'.join(DOLLARS)}))?{SIGN}"
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
@@ -574,7 +567,6 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?![\w,]|\.[0-9])", lambda m: m[0].replace(",", ", ")),
     _sub(rf"\b((?:{NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
-    _sub(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9])", r"\1\2 ", re.IGNORECASE),  # chapter and verse
     _sub(r"(?<![\w:.])[0-9]{1,3}(?::[0-9]{1,3}){2,5}(?![\w:.])", lambda m: m[0].replace(":", " to ")),
     _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
     # Money: one spelling for each currency, the sign in front of the digits.

@@ -78,6 +78,12 @@ _DOCTORED = (
     "Professor|Prof|Herr|Frau|Doctor|Yes|No|Dear|Father|Senator|General|Colonel|Captain|Major|Rabbi|Bishop|Archbishop|"
     "Reverend|Rev|Dean|Chancellor|Minister|President|Secretary|Mayor|Governor|Nurse|Sir|Poor|Good|Old|Mr|Mrs|Ms"
 )
+_STARTS = (
+    "Then|She|He|We|They|It|The|You|But|And|There|This|That|I|So|In|On|At|My|Our|His|Her|When|After|Turn|Go|Take|Please"
+)
+_STREET_ENDS = re.compile(rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.(?=\s(?:{_STARTS})\b)")
+"""A street that ends a sentence."""
+_NUMBERED_STREET = re.compile(r"(?<=[0-9](?:st|nd|rd|th)\s)St\.(?=\s[A-Z])")
 _THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
 _STREET_OR_SAINT = re.compile(
     # Within a sentence: its first word has a capital for another reason.
@@ -127,6 +133,8 @@ def expand_abbreviations(text: str) -> str:
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1] or match[2])] + " ", text)
     text = _THE_DOCTOR.sub("doctor", text)
+    text = _STREET_ENDS.sub(lambda match: f"{_STREETS[match[1]]}.", text)
+    text = _NUMBERED_STREET.sub("street", text)
     text = _STREET_RULE.sub(
         lambda match: put_apart(match, _STREETS[match[1]] if match[1] else match[2] + _STREETS[match[3]]), text
     )

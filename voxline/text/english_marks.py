@@ -58,6 +58,21 @@ _MONEY = re.compile(
     re.IGNORECASE,
 )
 _CENTS = re.compile(rf"(?<![\w.,])([0-9]*)\s?({_HALF})\s?(¢|p\b)")
+_BOOKS = (
+    "genesis|exodus|leviticus|deuteronomy|joshua|judges|ruth|samuel|kings|chronicles|ezra|nehemiah|esther|job|psalms?|"
+    "proverbs|ecclesiastes|isaiah|jeremiah|lamentations|ezekiel|daniel|hosea|joel|amos|obadiah|jonah|micah|nahum|"
+    "habakkuk|zephaniah|haggai|zechariah|malachi|matthew|mark|luke|john|acts|romans|corinthians|galatians|ephesians|"
+    "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
+)
+"""Books whose verses are named by two numbers: John 3:5."""
+_VERSES = re.compile(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):([0-9]{{1,3}})[-–](?=[0-9])", re.IGNORECASE)
+_VERSE = re.compile(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9]{{1,3}}(?![0-9]))", re.IGNORECASE)
+_DASH_AS_MINUS = re.compile(
+    r"(?:(?<=\s)|(?<=^))–(?=[0-9])|(?:(?<=[a-z]\s)|(?<=^))[-–]\s(?=[0-9.]{1,6}\s?(?:degrees?\b|°))"
+)
+_CARD = re.compile(r"(?<![\w.,+-])(?<![0-9] )[0-9]{4}(?:[ -][0-9]{4}){3}(?![\w,-]| [0-9]|\.[0-9])")
+_EVEN = re.compile(r"(?<![\w/.,-])(?!50/)([0-9]{1,3})/\1(?![\w/%°-]|[.,][0-9])(?!\s(?:vision|hindsight|eyesight|of\b))")
+"""10/10, 20/20: out of, over, or twenty twenty."""
 _MINUS = re.compile(rf"(?<![eE^])\s?−\s?(?=\.?[0-9]|{SIGN}|\(|[A-Za-z]\b)")
 _NEGATIVE = re.compile(r"(?<![\w.,:-])([0-9]{1,9})\s-(?=([0-9]{1,9})(?![\w.,:-]))")
 _TIMES = re.compile(
@@ -66,7 +81,11 @@ _TIMES = re.compile(
 )
 _POWER = re.compile(r"(?<=[0-9)])\*\*(?=[0-9(])")
 _STAR_KEY = re.compile(r"(?<=\b(?:dial|Dial|call|Call) )\*(?=[0-9])|(?<=\b[Pp]ress )\*(?=[0-9]|\s|[.,]|$)")
-_MINUS_GRADE = re.compile(r"(?<=\b(?:a|A) [A-D])-(?=[\s.,;!?]|$)")
+_MINUS_GRADE = re.compile(
+    r"(?:(?<=\b[aA] [A-DO])|(?<=\b(?:grade|blood) [A-DO])|(?<=\btype [A-DO])|(?<=\bgot [A-DO])|(?<=\b[aA]n A)"
+    r"|(?<=\btype AB))"
+    r"-(?=[\s.,;!?]|$)"
+)
 _STARS = re.compile(r"(?<![\w.])([1-7])\s?\*(?=\s(?:hotel|resort|restaurant|review|rating|general)s?\b)")
 _HIDDEN = re.compile(r"(?<![A-Za-z*])[A-Za-z]++(?:\*+[A-Za-z]++|\*{2,}(?!\S))")
 _MARKED = re.compile(r"(?<!\S)&(?=[A-Za-z])|(?<![\w&~])~(?=[A-Za-z])|(?<![\w&])#(?=[A-Za-z])|(?<![\w%])%(?=[A-Za-z])")
@@ -188,6 +207,10 @@ def _negative(match: re.Match[str]) -> str:
 
 def _marked(match: re.Match[str]) -> str:
     raise has_two_readings(f"{match[0]}{match.string[match.end() : match.end() + 20]}", "a word, or a mark of the next")
+
+
+def _even(match: re.Match[str]) -> str:
+    raise has_two_readings(match[0], f"{match[1]} out of {match[1]}, {match[1]} over {match[1]}, or a date")
 
 
 def _hidden(match: re.Match[str]) -> str:
@@ -367,6 +390,12 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _DEGREES.sub(lambda match: put_apart(match, _degrees(match)), text),
     lambda text: _MONEY.sub(lambda match: put_apart(match, _money(match)), text),
     lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
+    lambda text: _VERSE.sub(r"\1\2, ", _VERSES.sub(r"\1\2, \3 to ", text)),
+    lambda text: _DASH_AS_MINUS.sub("minus ", text),
+    lambda text: _CARD.sub(
+        lambda match: ", ".join(map(numbers.digit_by_digit, re.findall("[0-9]{4}", match[0]))), text
+    ),
+    lambda text: _EVEN.sub(_even, text),
     lambda text: _MINUS.sub(" minus ", text),
     lambda text: _STARS.sub(r"\1 star", text),
     lambda text: _POWER.sub(" to the power of ", text),

@@ -13,9 +13,12 @@ from voxline.text.settings import FrontendKind, FrontendSettings
 from voxline.text.transcripts import (
     broken_word,
     decode_entities,
+    join_apostrophes,
     letters_or_quotes,
+    lost_letter,
     normalize_transcript,
     not_understood,
+    redacted,
     replace_tags,
     twice_encoded,
     unknown_tag,
@@ -23,7 +26,7 @@ from voxline.text.transcripts import (
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 15
+REVISION = 16
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
@@ -79,6 +82,12 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
     is_transcript = settings.kind == "transcript" or settings.kind in LANGUAGES.values()
     if is_transcript and (unheard := not_understood(text)):
         raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
+    if is_transcript and (piece := redacted(text, settings.tags)):
+        raise UnsupportedText(f"{piece} in {quote_text(text)} is no word that was said, or stands for some")
+    if is_transcript and (piece := lost_letter(text)):
+        raise UnsupportedText(
+            f"{piece} in {quote_text(text)} lacks letters that its encoding did not have; export it as UTF-8"
+        )
     if settings.kind == "transcript":
         spoken = _replace_tags(text, settings, settings.tag_symbol)
         has_quotes = settings.apostrophes == "quotes"
@@ -216,7 +225,7 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
     if kind == "english_transcript":
         from voxline.text.english import english_words, normalize_english
 
-        return english_words(normalize_english(text))
+        return english_words(normalize_english(join_apostrophes(text)))
     for _ in range(4):  # a mark that is removed may join what was apart
         before = text
         text = _spell_out_mandarin(text)

@@ -10,6 +10,7 @@ import functools
 import html
 import re
 import unicodedata
+import urllib.parse
 from collections.abc import Collection, Sequence
 from typing import Literal
 
@@ -60,10 +61,11 @@ _TAG = re.compile(
 )
 _MARKUP = re.compile(
     r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>"
+    r"|(?:(?<=^)|(?<=[.?!]\s))>{2,3}(?=\s|[^\W\d_]|$)"
     r"|()\[[0-9]{1,2}(?::[0-9]{2}){1,2}(?:[.,][0-9]{1,3})?\]",
     re.IGNORECASE,
 )
-"""Of subtitles and pages, and times; what is in a group stands between words."""
+"""Of subtitles and pages, changes of speakers (>>), and times; what is in a group stands between words."""
 _NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
 """Punctuation as GigaSpeech writes it."""
 EVERY_TAG = {
@@ -82,7 +84,16 @@ _BROKEN_WORD = re.compile(
     r"(?:[^\W\d_]|(?<=[^\W\d_])')(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])|(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])-?[^\W\d_]"
 )
 """Letters in brackets within a word: those that were not said (w[hat]-), or that may be (word(s)); notes (word[1])."""
-_HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:xxx|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
+_HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
+_REDACTED = re.compile(
+    r"[\[<{]\s*((?:redacted|anonymi[sz]ed|masked|pii|phi|name|first name|last name|person|phone|phone number|"
+    r"email|address|ssn|credit card|card number|account number|location|organi[sz]ation|date of birth|dob)s?)"
+    r"[ _-]?[0-9]{0,3}\s*[\]>}]",
+    re.IGNORECASE,
+)
+"""Words that were taken out of a text, but not out of its recording."""
+_TOKEN = re.compile(r"<\|[^<>|]{1,40}\|>")
+"""Of a recognizer such as Whisper."""
 _UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
@@ -118,6 +129,15 @@ _AS_LETTER = re.compile(
     re.IGNORECASE,
 )
 """What no elision and no word of English or a Romance language has: apostrophes of glottal stops, and q without u."""
+_APART_BEFORE = re.compile(
+    r"(?<=[A-Za-z]) (?=['’](?:s|m|d|re|ve|ll)(?![\w'’]))|(?<=[a-z]) (?=n['’]t(?![\w'’]))", re.IGNORECASE
+)
+_APART_BOTH = re.compile(
+    r"(?<![\w'’])(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu|aujourd) ['’] ?(?=[^\W\d_])"
+    r"|(?<=[a-z]) ['’] (?=(?:s|m|d|t|re|ve|ll)(?![\w'’]))",
+    re.IGNORECASE,
+)
+"""Spaces around the apostrophes of elisions: it 's, is n't, l ' homme."""
 _TURNED_COMMA = "ʻ"
 _APOSTROPHE_LETTER = "ʼ"
 _TURNED = re.compile(r"(?<=\w)[‘`]")
@@ -189,6 +209,7 @@ def normalize_transcript(
     ('замок', 'wait abc')
     """
     rules = _rules(letters)
+    text = join_apostrophes(text)
     if not text.isascii():  # most English is
         # Folded letters may be composed with the marks behind them, such as ｶ with ﾞ.
         text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_WIDTHS))
@@ -207,6 +228,17 @@ def normalize_transcript(
 
     # Lower case may decompose a letter, hence NFC a second time.
     return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def join_apostrophes(text: str) -> str:
+    """Joins what tokenizers have taken apart at an apostrophe, as in TED-LIUM and the Penn Treebank.
+
+    >>> join_apostrophes("it 's here , is n't it ? l ' homme qu ' il a"), join_apostrophes("the letter 's' , don ' t")
+    ("it's here , isn't it ? l'homme qu'il a", "the letter 's' , don't")
+    """
+    if not any(mark in text for mark in "'’"):
+        return text
+    return _APART_BEFORE.sub("", _APART_BOTH.sub(lambda apart: apart[0].replace(" ", ""), text))
 
 
 def spell_joined_letters(text: str) -> str:
@@ -237,7 +269,7 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
     '  so   what (it seems)'
     """
     text = _HESITATION.sub("", _VARIANT.sub("", text))
-    if not any(bracket in text for bracket in "[<({（【+*#%!"):
+    if not any(bracket in text for bracket in "[<({（【+*#%!>"):
         return text
     text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: "" if tag[1] is None and tag[2] is None else " ", text))
     names = [tag for tag in tags if tag not in EVERY_TAG]
@@ -276,6 +308,22 @@ def not_understood(text: str) -> str:
     """
     tag = _NOT_UNDERSTOOD_TAG.search(text) or _HIDDEN_WORD.search(text)
     return tag[0] if tag else ""
+
+
+def redacted(text: str, tags: Collection[str]) -> str:
+    """The first tag of words that were taken out, or token of a recognizer; empty if there is none.
+
+    Args:
+      tags: of a list of one's own, which name no such words.
+
+    >>> redacted("my name is [NAME_1]", ()), redacted("<|en|> hi", ()), redacted("[name]", ["name"])
+    ('[NAME_1]', '<|en|>', '')
+    """
+    tag = _REDACTED.search(text)
+    if tag and tag[1].lower() not in tags:
+        return tag[0]
+    token = _TOKEN.search(text)
+    return token[0] if token else ""
 
 
 def letters_or_quotes(text: str, letters: str) -> str:
@@ -322,6 +370,10 @@ def unknown_tag(text: str) -> str:
 
 
 _ENTITY = re.compile(r"&(?:#[0-9]{1,6}|#[xX][0-9A-Fa-f]{1,5}|[A-Za-z][A-Za-z0-9]{1,30});|&(?:amp|nbsp|quot|apos|#39)\b")
+_PERCENT_CODES = re.compile(
+    r"(?<=[^\W\d_])%(?:2[0-9A-F]|3[ABDF])(?=[^\W\d_])|(?<=[^\W\d_])(?:%[C-E][0-9A-F](?:%[89AB][0-9A-F]){1,2})+",
+    re.IGNORECASE,
+)
 _SECOND_BYTES = "".join(bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(0x80, 0xC0))
 """What Windows-1252 shows for the second and further bytes of a character in UTF-8."""
 _ALSO_BEHIND_LETTERS = frozenset("…‘’“”•–— ¡«»¿‚„‹›\u00a0ŠŽŒšžœŸƒ")
@@ -341,17 +393,32 @@ _TWICE_ENCODED = re.compile(
 """UTF-8 that was read in another encoding and written again."""
 
 
+_LOST_LETTER = re.compile("[A-Za-z\u00c0-\u024f]+\\?{1,3}[a-z\u00df-\u00ff]+")
+
+
 def decode_entities(text: str) -> str:
-    """A text with the characters that entities of HTML stand for, also where they were written twice.
+    """A text with the characters that entities of HTML, also if written twice, and codes of URLs stand for.
 
     >>> decode_entities("don&amp;#39;t, Q&A; AT&amp;T")
     "don't, Q&A; AT&T"
+    >>> decode_entities("hello%20world, 50%20"), decode_entities("caf%C3%A9")
+    ('hello world, 50%20', 'café')
     """
     for _ in range(_MOST_NESTED):
         if "&" not in text:
             break
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
-    return text
+    return _PERCENT_CODES.sub(lambda code: urllib.parse.unquote(code[0]), text) if "%" in text else text
+
+
+def lost_letter(text: str) -> str:
+    """The first word in which a question mark stands for a letter that an encoding lacked; empty if there is none.
+
+    >>> lost_letter("Gr??e aus K?ln"), lost_letter("Wie? so"), lost_letter("Yes?No")
+    ('Gr??e', '', '')
+    """
+    word = _LOST_LETTER.search(text)
+    return word[0] if word else ""
 
 
 def twice_encoded(text: str) -> str:
