@@ -193,7 +193,34 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
             f"{metric.title} {metric.format(value)}, {relation} the limit of {metric.format(limit)} (limits.{name})"
         )
         checks.append(GateCheck(metric.title, passed, detail, value, limit))
+        checks += _check_limit_by_slice(evaluation, metric, limit, settings)
     return checks
+
+
+def _check_limit_by_slice(
+    evaluation: Evaluation, metric: Metric, limit: float, settings: PushSettings
+) -> list[GateCheck]:
+    """Holds each slice of `limits_by` to a limit; [] where there are no two that are large enough."""
+    slicing = settings.limits_by
+    if not metric.comparable or slicing not in evaluation.info.slices:
+        return []
+    values: dict[str, float] = {}
+    for name, results in group_by_slice(evaluation.results, slicing).items():
+        value = aggregate([result.metrics[metric.name] for result in results], metric.kind)
+        if value is not None and len(results) >= settings.min_slice_utterances:
+            values[name] = value
+    if len(values) < 2:
+        return []
+
+    # A mean over all of them would hide the one who cannot be understood.
+    worst = max(values, key=lambda name: metric.sign * values[name])
+    beyond = sorted(name for name, value in values.items() if metric.sign * value > metric.sign * limit)
+    others = f", and {len(beyond) - 1} more beyond it" if len(beyond) > 1 else ""
+    detail = (
+        f"{metric.title}, by {slicing}: {metric.format(values[worst])} of {worst}, the worst of {len(values)}; limit "
+        f"{metric.format(limit)} (limits.{metric.name}){others}"
+    )
+    return [GateCheck(f"{metric.title}, by {slicing}", not beyond, detail, values[worst], limit)]
 
 
 def check_onnx(evaluation: Evaluation, settings: PushSettings, model: Path) -> list[GateCheck]:

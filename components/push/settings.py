@@ -42,6 +42,9 @@ class PushSettings(Settings):
     judge: ClassVar[tuple[str, str]] = ("", "")
     """The metric by which something independent judges a model, and what a model without it lacks."""
 
+    limits_by: ClassVar[str] = ""
+    """The slicing of which each slice is held to the limits too; empty: the whole alone."""
+
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field({}, description=LIMITS)
     max_regression: dict[str, Margin] = pydantic.Field({}, description=REGRESSION)

@@ -205,13 +205,14 @@ def _warn_of_texts(texts: Sequence[str], convert: dict[str, Any]) -> tuple[int, 
 
 
 def _warn_of_speakers(look: CorpusLook) -> list[str]:
-    # The networks have no input for a speaker: several voices would become their mean.
+    # One network has an input for the speaker; with others several voices would become their mean.
     if look.speakers < 2:
         return []
     speaker, times = Counter(entry.speaker for entry in look.entries).most_common(1)[0]
     return [
-        f"warning    {look.speakers} speakers, and a model learns one voice: {speaker} has {times:,} of "
-        f"{len(look.entries):,} utterances; give a folder or a manifest of these alone"
+        f"warning    {look.speakers} speakers, and this network learns one voice: {speaker} has {times:,} of "
+        f"{len(look.entries):,} utterances; give a folder or a manifest of these alone, or set train.model.kind to "
+        "vits, which speaks as each of them"
     ]
 
 

@@ -211,7 +211,7 @@ def test_texts_and_speakers_that_a_voice_cannot_learn_are_named(tmp_path: Path) 
     texts = ["Guten Tag", "Gute Nacht", "Zimmer 7"] * 3 + ["Ñandú"]
     proposal = propose_config(noises(tmp_path / "voice", texts, speaker="s{}"), language="de", pipeline="tts")
     warnings = [line for line in proposal.findings if line.startswith("warning")]
-    assert any("3 speakers, and a model learns one voice: s0 has 4 of 10" in line for line in warnings)
+    assert any("3 speakers, and this network learns one voice: s0 has 4 of 10" in line for line in warnings)
     assert any("too few to learn their sound: " in line and "Ñ" in line for line in warnings)
     assert any("digits, which nothing spells out" in line for line in warnings)
     mixed = propose_config(noises(tmp_path / "mixed", ["good", "今天"]), language="en", pipeline="tts")

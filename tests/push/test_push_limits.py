@@ -16,7 +16,7 @@ from voxline.families.tts.settings import TtsPushSettings
 from voxline.families.vocoder.settings import VocoderPushSettings
 from voxline.metrics.bootstrap import SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import UNKNOWN_INTERVAL, Evaluation, MetricInfo
+from voxline.metrics.evaluation import UNKNOWN_INTERVAL, Evaluation, MetricInfo, UtteranceResult
 from voxline.registry.registry import Registry
 
 
@@ -114,3 +114,26 @@ def test_an_onnx_graph_passes_only_if_it_was_compared_and_writes_the_same_texts(
 
     assert check(largest=0.01, limit=0.05, unit="dB", id="a-1").passed
     assert not check(largest=0.06, limit=0.05, unit="dB", id="a-1").passed
+
+
+def test_each_speaker_of_a_voice_is_held_to_the_limits(tmp_path: Path) -> None:
+    """Two good speakers would hide a third one, and a speaker of few sentences says little."""
+
+    def check(**sharpness: float) -> list[GateCheck]:
+        results = [
+            UtteranceResult(f"{name}-{n}", name, 1.0, {"speaker": name}, {"sharpness": SumAndWeight(value)}, None, {})
+            for name, value in sharpness.items()
+            for n in range(3 if name == "few" else 20)
+        ]
+        mean = aggregate([result.metrics["sharpness"] for result in results], "mean")
+        metric = MetricInfo(value=mean, measured=len(results), interval=UNKNOWN_INTERVAL, comparison=None)
+        info = evaluation_info(metrics={"sharpness": metric}, slices={"speaker": {}})
+        settings = TtsPushSettings()
+        checks = check_limits(Evaluation(tmp_path, info, results), settings)
+        return [each for each in checks if each.name.startswith(CATALOG["sharpness"].title)]
+
+    assert [each.passed for each in check(ann=0.9, few=0.1)] == [True]
+    assert [each.passed for each in check(ann=0.9, bob=0.8)] == [True, True]
+    whole, by_speaker = check(ann=0.9, bob=0.4, eve=0.9)
+    assert (whole.passed, by_speaker.passed) == (True, False)
+    assert "by speaker: 40.00% of bob, the worst of 3; limit 50.00% (limits.sharpness)" in by_speaker.detail

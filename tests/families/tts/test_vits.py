@@ -20,7 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
+from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.synthesize import speakers_asked_for
 from voxline.families.tts.vits.hub import hub_letters, hub_settings
 from voxline.families.tts.vits.network import Vits
 from voxline.families.tts.vits.piper import is_piper_voice, open_piper_voice
@@ -116,7 +118,8 @@ def small_weights(settings: VitsSettings = SMALL) -> dict[str, Array]:
 
 def write_piper_voice(folder: Path, speakers: tuple[str, ...] = ()) -> tuple[Path, dict[str, Array]]:
     """A voice as PyTorch's exporter names it, of random weights, without the nodes between its layers; and these."""
-    table = {"speakers": len(speakers), "speaker_units": 6} if speakers else {}
+    few = {"layers": 1, "flows": 1, "duration_flows": 1, "residual_kernels": [3], "residual_dilations": [[1, 2]]}
+    table = {"speakers": len(speakers), "speaker_units": 6, **few} if speakers else {}
     settings = VitsSettings.of({**SMALL.plain(), **table}, "test")
     weights = small_weights(settings)
     constants = {"dp.flows.0.m": weights[SHIFT].reshape(2, 1), "factor": np.exp(-weights[LOG_SCALE]).reshape(2, 1)}
@@ -260,12 +263,24 @@ def test_it_leaves_in_pipers_form(imported: tuple[Path, dict[str, Array]], tmp_p
     assert "import the public voice again" in str(ended.exception)
 
 
-def test_a_piper_voice_of_several_speakers_speaks_here_and_leaves_as_each_of_them(tmp_path: Path) -> None:
-    file, _ = write_piper_voice(tmp_path / "voice", ("zoë", "ann"))
-    to = ["--registry", tmp_path / "registry", "--name", "two", "--onnx", "float32"]
+@pytest.fixture(scope="module")
+def two_speakers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A version with a Piper voice of two speakers, of whom the second was chosen, and its files in Piper's form."""
+    folder = tmp_path_factory.mktemp("two")
+    file, _ = write_piper_voice(folder / "voice", ("zoë", "ann"))
+    to = ["--registry", folder / "registry", "--name", "two", "--onnx", "float32"]
     ended = voxline("models", "import", file, *to, "--speaker", 1)
     assert ended.exit_code == 0, ended.output
-    model = Registry(tmp_path / "registry", "two").path(1)
+    model = Registry(folder / "registry", "two").path(1)
+    ended = voxline("models", "export", model, "--to", "piper", "-o", folder / "piper")
+    assert ended.exit_code == 0, ended.output
+    return model, folder / "piper"
+
+
+def test_a_piper_voice_of_several_speakers_speaks_here_and_leaves_as_each_of_them(
+    two_speakers: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, piper = two_speakers
     synthesizer = Synthesizer(model, pace=ANY_PACE)
     assert synthesizer.speakers == ["zoë", "ann"]
     spoken = {name: synthesizer.speak("hello world!", name).waveform for name in ("", "zoë", "ann")}
@@ -288,16 +303,20 @@ def test_a_piper_voice_of_several_speakers_speaks_here_and_leaves_as_each_of_the
         synthesize_speech(synthesizer, SpeechRequest.read(json.dumps({**request, "voice": "alloy"}).encode()))
     assert refused.value.param == "voice"
 
+    # A test sentence is said by its own speaker; a version in service without that one has its own choice say it.
+    sentences = [Utterance(name, "a.wav", 1.0, "hello", speaker=name) for name in ("ann", "eve")]
+    assert speakers_asked_for(synthesizer, sentences, strict=False) == ["ann", ""]
+    with pytest.raises(SettingsError, match="utterance eve: the voice does not speak as eve; it speaks as zoë, ann"):
+        speakers_asked_for(synthesizer, sentences, strict=True)
+
     # In Piper's form, each is a number of `sid`.
-    ended = voxline("models", "export", model, "--to", "piper", "-o", tmp_path / "piper")
-    assert ended.exit_code == 0, ended.output
-    config = json.loads((tmp_path / "piper" / "voice.onnx.json").read_text())
+    config = json.loads((piper / "voice.onnx.json").read_text())
     assert (config["num_speakers"], config["speaker_id_map"]) == (2, {"zoë": 0, "ann": 1})
     synthesizer.info.model_settings.update(noise=0.0, duration_noise=0.0, length=1.0)
     symbols = synthesizer.text.encode("hello world!").symbols
     numbers = config["phoneme_id_map"]
     ids = sum((numbers[symbol] + numbers["_"] for symbol in symbols), numbers["^"] + numbers["_"]) + numbers["$"]
-    session = onnxruntime.InferenceSession(tmp_path / "piper" / "voice.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(piper / "voice.onnx", providers=["CPUExecutionProvider"])
     inputs = {"input": np.array([ids]), "input_lengths": np.array([len(ids)])}
     for row, name in enumerate(["zoë", "ann"]):
         (heard,) = session.run(None, {**inputs, "scales": np.array([0, 1, 0], np.float32), "sid": np.array([row])})
@@ -408,3 +427,50 @@ def test_piper_and_sherpa_onnx_speak_what_we_export(tmp_path: Path) -> None:
     result = synthesizer.synthesize("Glue the sheet to the dark blue background.")
     assert result.symbols == printed.stdout.strip()
     np.testing.assert_allclose(result.waveform, theirs, atol=1e-3)
+
+
+SPEAK_AS_EACH = """
+import sys
+import numpy as np
+import sherpa_onnx
+from piper import PiperVoice
+from piper.config import SynthesisConfig
+
+graph, tokens, output = sys.argv[1:]
+piper = PiperVoice.load(graph)
+phonemes = [[ord(symbol) for symbol in sentence] for sentence in piper.phonemize("hello world!")]
+files = sherpa_onnx.OfflineTtsVitsModelConfig(
+    model=graph, lexicon="", tokens=tokens, noise_scale=0.0, noise_scale_w=0.0
+)
+sherpa = sherpa_onnx.OfflineTts(sherpa_onnx.OfflineTtsConfig(model=sherpa_onnx.OfflineTtsModelConfig(vits=files)))
+assert sherpa.num_speakers == 2, sherpa.num_speakers
+spoken = {}
+for name, row in piper.config.speaker_id_map.items():
+    silent = SynthesisConfig(
+        speaker_id=row, noise_scale=0.0, noise_w_scale=0.0, length_scale=1.0, normalize_audio=False
+    )
+    parts = [part.audio_float_array for part in piper.synthesize("hello world!", silent)]
+    spoken[f"piper/{name}"] = np.concatenate(parts)
+    how = sherpa_onnx.GenerationConfig()
+    how.sid, how.silence_scale, how.phoneme_codepoints = row, 1.0, phonemes
+    spoken[f"sherpa/{name}"] = np.array(sherpa.generate("hello world!", how).samples, np.float32)
+np.savez(output, **spoken)
+"""
+
+
+@with_programs
+def test_piper_and_sherpa_onnx_speak_as_each_of_several_speakers(
+    two_speakers: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, piper = two_speakers
+    files = [piper / name for name in ("voice.onnx", "tokens.txt")]
+    command = [PROGRAMS / "bin" / "python", "-c", SPEAK_AS_EACH, *files, tmp_path / "spoken.npz"]
+    subprocess.run(command, check=True, capture_output=True)
+
+    synthesizer = Synthesizer(model, pace=ANY_PACE)
+    synthesizer.info.model_settings.update(noise=0.0, duration_noise=0.0, length=1.0)
+    with np.load(tmp_path / "spoken.npz") as spoken:
+        assert len(spoken.files) == 4
+        for name in spoken.files:
+            ours = synthesizer.synthesize("hello world!", name.partition("/")[2]).waveform
+            np.testing.assert_allclose(spoken[name], ours, atol=1e-4, err_msg=name)

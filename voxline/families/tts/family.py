@@ -51,7 +51,7 @@ _VITS_DEFAULTS = {
 # Symbols that the recordings lack are known to the model that a voice starts from.
 _STARTED_DEFAULTS = {"validate": {"unseen_characters": {"severity": "warning"}}}
 
-# A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
+# The speakers of a TTS corpus are in train and in test. Attention does not limit labels to frames, as CTC does.
 _SPEECH_DEFAULTS = {
     "corpus": {"format": "ljspeech"},
     "convert": {"frontend": {"kind": DEFAULT_FRONTEND}},
@@ -92,7 +92,7 @@ class TtsFamily(Family):
     train_settings = TtsTrainSettings
     evaluate_settings = TtsEvaluateSettings
     push_settings = TtsPushSettings
-    description = "Trains a TTS model from one speaker's corpus, and puts it into service if it passes the gate."
+    description = "Trains a TTS model, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a TTS model and exports it.",

@@ -470,6 +470,7 @@ class TtsPushSettings(PushSettings):
 
     EXPOSED = ("model_name", "limits.round_trip_wer", "limits.hit_limit", "limits.attention_diagonality", "confidence")
     family: ClassVar[str] = "tts"
+    limits_by: ClassVar[str] = "speaker"
     judge: ClassVar[tuple[str, str]] = (
         "round_trip_wer",
         "no recognizer has transcribed its speech (evaluate.round_trip_recognizer)",
