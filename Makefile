@@ -319,6 +319,9 @@ test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and
 test-xla: $(READY) ## Compile a whole training step of each network but FastSpeech with XLA, and compare it with the ordinary one (7 minutes)
 	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/training/test_xla.py
 
+test-accelerator: $(READY) ## Train each network on this machine's GPU or TPU beside its CPU, and time it: voxline check-accelerator (8 minutes)
+	@$(VOXLINE) check-accelerator
+
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers make of weights, for tests/families/networks (then review the diff)
 	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py \
 	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py tests/families/networks/test_vits.py -k "pytorch or transformers"

@@ -22,6 +22,7 @@ from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.drafts import draft_transcripts
 from voxline.pipelines.cli.history import add_history_commands
 from voxline.pipelines.cli.options import (
+    AsJson,
     Assignments,
     CommandGroup,
     Config,
@@ -316,6 +317,62 @@ def compile_(
         refuse_unmounted_paths(run_config)
         compile_pipeline(run_config, target, parse_version(kfp_version))
     typer.echo(str(target))
+
+
+@app.command("check-accelerator")
+def check_accelerator(
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="NAME", help="Check this network alone. Repeatable.  [default: all]"),
+    ] = None,
+    precisions: Annotated[
+        list[str] | None,
+        typer.Option("--precision", metavar="NAME", help="Train in this one alone. Repeatable.  [default: all]"),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="Timed steps of each, at most.")] = 50,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1_440, help="Minutes until it ends.")] = 8.0,
+    size: Annotated[
+        str,
+        typer.Option(
+            metavar="full|small", help="small: networks of a few thousand weights.  [default: full on an accelerator]"
+        ),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Train each network here, beside the CPU, and time it.
+
+    Deep Speech 2, Conformer, Whisper tiny, Tacotron 2, VITS and Vocos train some steps in float32, bfloat16 and
+    float16; Vocos, HiFi-GAN and WaveGlow make samples. It ends with a table to paste. Nothing is downloaded or kept.
+    Exit status 1: a loss differs from the CPU's, or a network does not train.
+
+    \b
+    Examples:
+      voxline check-accelerator
+      voxline check-accelerator --network conformer --network vocos --minutes 3
+    """
+    import dataclasses
+    import json
+
+    from voxline.inference.tensorflow_import import has_accelerator_driver
+    from voxline.pipelines.console import Console, redirect_stdout_to
+    from voxline.pipelines.local.accelerator_check import NETWORKS, PRECISIONS, CheckOptions
+    from voxline.pipelines.local.accelerator_check import check_accelerator as check
+
+    for option, values, known in (("network", networks, NETWORKS), ("precision", precisions, PRECISIONS)):
+        if unknown := set(values or ()) - set(known):
+            raise SettingsError(f"--{option} {min(unknown)!r}: accepted: {', '.join(known)}")
+    if size not in ("", "full", "small"):
+        raise SettingsError(f"--size {size!r}: accepted: full, small")
+
+    small = size == "small" or (not size and not has_accelerator_driver())
+    options = CheckOptions(
+        tuple(networks or NETWORKS), tuple(precisions or PRECISIONS), steps, small=small, minutes=minutes
+    )
+    with _exit_on_signal(), redirect_stdout_to(Console(sys.stderr if as_json else sys.stdout)):
+        report = check(options)
+    typer.echo(json.dumps(dataclasses.asdict(report), indent=2) if as_json else report.markdown())
+    if report.is_bad:
+        sys.exit(1)
 
 
 @corpus.command("demo")

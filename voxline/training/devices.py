@@ -23,6 +23,8 @@ from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
 
 LOCKED_MEMORY = 64 * 2**30
 """Bytes that the driver of TPU chips may want to lock, by GKE's documentation."""
+CAPABILITY = "compute_capability"
+"""Of a GPU, in TensorFlow's details of it."""
 CPU_ONLY = "or write accelerator: null under cluster.steps.train"
 
 
@@ -103,6 +105,24 @@ def has_accelerator() -> bool:
     return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
 
 
+def describe_accelerators() -> list[str]:
+    """The GPUs and TPU cores that TensorFlow computes on, as they name themselves."""
+    devices = [device for kind in ("GPU", "TPU") for device in tf.config.get_visible_devices(kind)]
+    details = [tf.config.experimental.get_device_details(device) for device in devices]
+    return [
+        f"{known.get('device_name', device.name)}"
+        + (f", compute capability {'.'.join(map(str, capability))}" if (capability := known.get(CAPABILITY)) else "")
+        for device, known in zip(devices, details, strict=True)
+    ]
+
+
+def hide_accelerators() -> None:
+    """Lets TensorFlow compute on the CPU alone; called before it computes anything."""
+    for kind in ("GPU", "TPU"):
+        tf.config.set_visible_devices([], kind)
+    os.environ.pop(ACCELERATOR_ENV, None)
+
+
 def accelerator_count(strategy: Any) -> int:
     """The GPUs or TPU cores that a strategy computes on; 0 on CPUs."""
     return int(strategy.num_replicas_in_sync) if has_accelerator() else 0
@@ -173,7 +193,7 @@ def _requested() -> tuple[str, int]:
 
 
 def _wants_tpu() -> bool:
-    return _requested()[0] == "tpu" or bool(tf.config.list_physical_devices("TPU"))
+    return _requested()[0] == "tpu" or bool(tf.config.get_visible_devices("TPU"))
 
 
 def _tpu_strategy(strategy: str, workers: int) -> Any:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import resource
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,44 @@ def fit_memory(module: Any, batches: Any) -> None:
         )
         return
 
+    multiple = largest_multiple(module, batch)
+    more = "more was not tried" if multiple == LARGEST else f"{2 * multiple * rows:,} do not"
+    print_status(f"train: {_describe(batch, multiple * rows)} fits the memory, {more}; a step has {rows:,}")
+
+
+def largest_multiple(module: TrainModule, batch: Batch) -> int:
+    """How many times the rows of a batch that fits the memory fit it too: a power of two, up to `LARGEST`."""
     multiple = 1
     while multiple < LARGEST and _fits(module, batch, 2 * multiple):
         multiple *= 2
-    more = "more was not tried" if multiple == LARGEST else f"{2 * multiple * rows:,} do not"
-    print_status(f"train: {_describe(batch, multiple * rows)} fits the memory, {more}; a step has {rows:,}")
+    return multiple
+
+
+def peak_memory() -> int:
+    """Bytes that were in use at once: of the accelerator that used most, or else of this process.
+
+    An accelerator's are counted since `forget_peak_memory`, a process's since its start.
+    """
+    accelerators = [device.name for kind in ("GPU", "TPU") for device in tf.config.list_logical_devices(kind)]
+    if not accelerators:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return max(tf.config.experimental.get_memory_info(_short(name))["peak"] for name in accelerators)
+
+
+def forget_peak_memory() -> None:
+    """Counts the peak of each accelerator's memory from now on."""
+    for kind in ("GPU", "TPU"):
+        for device in tf.config.list_logical_devices(kind):
+            tf.config.experimental.reset_memory_stats(_short(device.name))
+
+
+def _short(name: str) -> str:
+    """The name by which TensorFlow knows the memory of a device.
+
+    >>> _short("/device:GPU:0")
+    'GPU:0'
+    """
+    return name.rpartition("device:")[2]
 
 
 def largest_plan(batches: Batches) -> npt.NDArray[np.int64]:

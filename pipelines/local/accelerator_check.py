@@ -1,0 +1,676 @@
+"""Whether the accelerator of this machine trains as its CPU does, and how fast: `voxline check-accelerator`.
+
+Recordings of tones go through ingest, convert and extract as in a run. Each network then trains on them in a process of
+its own, in each precision: some steps whose losses are compared, and some that are timed. Where there is an
+accelerator, a process without it computes the losses to compare with, by the CPU in float32; where there is none, the
+steps in float32 are those. Both begin with the same weights and have the same batches. No network drops anything out,
+because devices do not draw the same random numbers.
+
+A network that does not end in time, or breaks, is a row that says so. The others are checked all the same.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxline.data.dataset import Dataset
+from voxline.errors import VoxlineError
+from voxline.families.family import find_family
+from voxline.inference.tensorflow_import import start_tensorflow
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.local.single_step import last_output, run_step
+from voxline.progress import print_status
+from voxline.settings import merge
+from voxline.store.scratch import scratch_root
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+COMPARED = 5
+"""Steps whose losses are compared; the first of them builds the graph, so none is timed."""
+CLOSE = {"float32": 0.01, "mixed_bfloat16": 0.05, "mixed_float16": 0.05}
+"""Share of a loss by which it may differ from the CPU's in float32. NVIDIA's TF32 has 10 bits of a fraction."""
+RATE = 1e-4
+"""Learning rate: low, so that a difference comes from the computing, and not from a path that differs ever more."""
+LEAST_TIMED = 3
+LATE = "not in time"
+UTTERANCES, SHORTEST, LONGEST = 64, 2.0, 8.0
+SMALL_UTTERANCES, SMALL_SHORTEST, SMALL_LONGEST = 16, 1.0, 1.5
+"""Recordings, and their length in seconds; of a small check."""
+SAMPLE_RATE = 22_050
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+VOCODED_SECONDS = 10.0
+ROUNDS = 3
+SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=200")
+WORKER = ("-m", "voxline.pipelines.local.accelerator_check")
+RESULT = "RESULT "
+"""Begins a line of a worker that its parent reads; drivers print to standard output too."""
+
+_VOICE_FEATURES = {"mels": 80, "hop_seconds": 256 / SAMPLE_RATE, "window_seconds": 1024 / SAMPLE_RATE}
+_DROPOUT = ("prenet_dropout", "zoneout", "encoder_dropout", "decoder_dropout", "postnet_dropout")
+_SMALL_DECODER = {"prenet": [16, 12], "attention": {"units": 16, "location_filters": 4, "location_kernel": 7}}
+_SMALL_GENERATOR = {"residual_kernels": [3], "residual_dilations": [[1]], "residual_block": "single", "channels": 16}
+_SMALL_JUDGES = {"periods": [3], "scales": 0, "width": 0.01}
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedNetwork:
+    """A network to check.
+
+    Attributes:
+      title: for the table.
+      family: its pipeline.
+      train: the section `train`: the sizes that it is trained with.
+      small: what a small check changes of it.
+      features: those that it reads.
+      trains: whether it trains, or only speaks.
+    """
+
+    title: str
+    family: str
+    train: dict[str, Any]
+    small: dict[str, Any]
+    features: dict[str, Any] = dataclasses.field(default_factory=lambda: _VOICE_FEATURES)
+    trains: bool = True
+
+
+# Those whose graphs take longest to build are last.
+# fmt: off
+NETWORKS = {
+    "deepspeech2": CheckedNetwork(
+        "Deep Speech 2", "asr",
+        {"model": {"kind": "deepspeech2", "layers": 5, "units": 800, "dropout": 0}},
+        {"model": {"layers": 1, "units": 12}}, features={},
+    ),
+    "conformer": CheckedNetwork(
+        "Conformer", "asr",
+        {"model": {"kind": "conformer", "subsampling": 4, "layers": 16, "units": 256, "heads": 4, "dropout": 0}},
+        {"model": {"layers": 1, "units": 16, "heads": 2, "kernel": 5}}, features={},
+    ),
+    "whisper": CheckedNetwork(
+        "Whisper tiny, CTC", "asr",
+        {"model": {"kind": "whisper"}},
+        {"model": {"layers": 1, "units": 16, "heads": 2}}, features={"kind": "whisper"},
+    ),
+    "vocos": CheckedNetwork(
+        "Vocos with discriminators", "vocoder",
+        {"model": {"kind": "vocos"}, "discriminators": {"start_step": 0}},
+        {"model": {"channels": 8, "hidden": 8, "layers": 1}, "discriminators": _SMALL_JUDGES, "segment_frames": 16},
+    ),
+    "hifigan": CheckedNetwork(
+        "HiFi-GAN", "vocoder", {"model": {"kind": "hifigan"}}, {"model": _SMALL_GENERATOR}, trains=False
+    ),
+    "waveglow": CheckedNetwork(
+        "WaveGlow", "vocoder",
+        {"model": {"kind": "waveglow"}},
+        {"model": {"flows": 2, "early_every": 1, "layers": 1, "channels": 4}}, trains=False,
+    ),
+    "tacotron2": CheckedNetwork(
+        "Tacotron 2", "tts",
+        {"model": {"kind": "tacotron2", "reduction": 2, **dict.fromkeys(_DROPOUT, 0)}},
+        {"model": {
+            "reduction": 5, "embedding": 16, "encoder_convolutions": 1, "encoder_channels": 16, "encoder_lstm": 8,
+            "decoder_units": 24, "postnet_layers": 2, "postnet_channels": 8, **_SMALL_DECODER,
+        }},
+    ),
+    "vits": CheckedNetwork(
+        "VITS", "tts",
+        {"model": {"kind": "vits"}},
+        {"model": {
+            "units": 12, "layers": 1, "feed_forward": 16, "latent": 8, "flows": 2, "flow_layers": 1,
+            "duration_flows": 1, "duration_layers": 1, "duration_bins": 4, **_SMALL_GENERATOR,
+        }, "vits": {"posterior_layers": 2, "segment_frames": 8, "discriminators": _SMALL_JUDGES}},
+    ),
+}
+# fmt: on
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions:
+    """What is checked.
+
+    Attributes:
+      networks: of `NETWORKS`.
+      steps: timed steps of each network in each precision, at most.
+      small: networks of a few thousand weights on short recordings, as for a machine without an accelerator.
+      minutes: after which nothing more is begun, and what runs is ended.
+    """
+
+    networks: tuple[str, ...] = tuple(NETWORKS)
+    precisions: tuple[str, ...] = PRECISIONS
+    steps: int = 50
+    small: bool = False
+    minutes: float = 8.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRow:
+    """A network that trained in a precision.
+
+    Attributes:
+      parameters: weights of the exported network.
+      steps: timed ones.
+      step_rate, utterance_rate: steps and utterances a second.
+      data_wait: share of the time in which steps waited for their batches.
+      memory: bytes in use at once; those of the whole process where a CPU trains.
+      busy: share of its time that the device, or the processor's cores, worked; None: it does not tell.
+      largest_batch: rows that fit the memory, of those tried; 0: none was tried.
+      losses: of the compared steps.
+      distance: largest difference of these from the CPU's, as a share; None: there is nothing to compare with.
+      problem: why it did not train.
+    """
+
+    network: str
+    precision: str
+    parameters: int = 0
+    steps: int = 0
+    step_rate: float = 0.0
+    utterance_rate: float = 0.0
+    data_wait: float = 0.0
+    memory: int = 0
+    busy: float | None = None
+    largest_batch: int = 0
+    losses: tuple[float, ...] = ()
+    distance: float | None = None
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.problem:
+            return self.problem
+        if self.distance is None:
+            return "not compared"
+        return "ok" if self.distance <= CLOSE[self.precision] else "DIFFERS"
+
+    @property
+    def is_bad(self) -> bool:
+        return bool(self.problem) or self.verdict == "DIFFERS"
+
+
+@dataclasses.dataclass(frozen=True)
+class VocodingRow:
+    """The speed of a vocoder in float32.
+
+    Attributes:
+      sample_rate: of its waveforms, in Hz.
+      samples: made in a second.
+    """
+
+    network: str
+    sample_rate: int = 0
+    samples: float = 0.0
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class AcceleratorReport:
+    """What was found.
+
+    Attributes:
+      accelerators: as they name themselves; empty: there is none.
+      unchecked: networks that the time did not allow.
+    """
+
+    accelerators: tuple[str, ...]
+    processor: str
+    versions: str
+    trainings: tuple[TrainingRow, ...]
+    vocodings: tuple[VocodingRow, ...]
+    unchecked: tuple[str, ...]
+
+    @property
+    def is_bad(self) -> bool:
+        return any(row.is_bad for row in self.trainings) or any(row.problem for row in self.vocodings)
+
+    def markdown(self) -> str:
+        """Tables to paste."""
+        lines = [
+            f"Accelerator: {', '.join(self.accelerators) or 'none, so all is of the processor'}  ",
+            f"Processor: {self.processor}  ",
+            f"{self.versions}",
+            "",
+            "| network | weights | precision | steps/s | utterances/s | data wait | memory | busy | largest batch | "
+            "loss beside the CPU's | verdict |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        lines += [_training_line(row) for row in self.trainings]
+        if self.vocodings:
+            lines += ["", "| vocoder | samples/s | times as fast as it plays | |", "| --- | --- | --- | --- |"]
+            lines += [
+                f"| {NETWORKS[row.network].title} | {row.samples:,.0f} | "
+                f"{row.samples / max(row.sample_rate, 1):.3g} | {row.problem or 'ok'} |"
+                for row in self.vocodings
+            ]
+        if self.unchecked:
+            lines += ["", f"Not checked, because the time was over: {', '.join(self.unchecked)}"]
+        return "\n".join(lines)
+
+
+def _training_line(row: TrainingRow) -> str:
+    title = NETWORKS[row.network].title
+    if not row.steps:
+        return f"| {title} | | {row.precision} | | | | | | | | {row.verdict} |"
+    busy = "" if row.busy is None else f"{row.busy:.0%}"
+    distance = "" if row.distance is None else f"{row.distance:.2%}"
+    largest = f"{row.largest_batch:,}" if row.largest_batch else ""
+    return (
+        f"| {title} | {row.parameters:,} | {row.precision} | {row.step_rate:.3g} | {row.utterance_rate:.3g} | "
+        f"{row.data_wait:.0%} | {row.memory / 1e9:.2f} GB | {busy} | {largest} | {distance} | {row.verdict} |"
+    )
+
+
+def check_accelerator(options: CheckOptions) -> AcceleratorReport:
+    """Trains each network on this machine's accelerator, or on its CPU where there is none.
+
+    Raises:
+      WorkError: the recordings cannot be made.
+    """
+    deadline = time.monotonic() + 60 * options.minutes
+    trainings: list[TrainingRow] = []
+    vocodings: list[VocodingRow] = []
+    unchecked: list[str] = []
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        folder = Path(scratch)
+        with _Worker({"task": "describe"}, folder) as worker:
+            described: dict[str, Any] = next(worker.results(60.0), {"accelerators": [], "versions": ""})
+        accelerators = tuple(described["accelerators"])
+        print_status(f"check-accelerator: {', '.join(accelerators) or 'no accelerator, the CPU trains'}")
+        _write_corpus(folder / "corpus", options.small)
+
+        for position, name in enumerate(options.networks):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                unchecked += options.networks[position:]
+                break
+            share = left / (len(options.networks) - position)
+            check = _NetworkCheck(name, options, folder, bool(accelerators), share, deadline)
+            trainings += check.train()
+            vocodings += check.vocode()
+
+    return AcceleratorReport(
+        accelerators, _processor(), described["versions"], tuple(trainings), tuple(vocodings), tuple(unchecked)
+    )
+
+
+class _NetworkCheck:
+    """The check of one network.
+
+    Args:
+      share: seconds that it may take of the time left.
+      deadline: when all ends.
+    """
+
+    def __init__(
+        self, name: str, options: CheckOptions, folder: Path, has_accelerator: bool, share: float, deadline: float
+    ) -> None:
+        self.name = name
+        self.network = NETWORKS[name]
+        self.options = options
+        self.folder = folder
+        self.has_accelerator = has_accelerator
+        self.share = share
+        self.deadline = deadline
+        self.document = config_document(name, options.small, folder)
+        config = load_config([self.document])
+        for step in ("ingest", "convert", "extract"):
+            run_step(step, config, folder / "run" / name, {})
+        self.dataset = last_output(folder / "run" / name, "extract") or ""
+
+    def train(self) -> list[TrainingRow]:
+        if not self.network.trains:
+            return []
+
+        # The losses to compare with are the CPU's: of a process that does not see the accelerator.
+        reference = self.folder / f"{self.name}.npz"
+        if self.has_accelerator or "float32" not in self.options.precisions:
+            with self._worker(task="train", precisions=["float32"], on_cpu=True, reference=str(reference), steps=0):
+                pass
+
+        rows: list[TrainingRow] = []
+        remaining = list(self.options.precisions)
+        while remaining and time.monotonic() < self.deadline:
+            with self._worker(task="train", precisions=remaining, on_cpu=False, reference=str(reference)) as worker:
+                for values in worker.results(self.deadline - time.monotonic()):
+                    row = TrainingRow(**{**values, "losses": tuple(values["losses"])})
+                    remaining.remove(row.precision)
+                    rows.append(row)
+                    print_status(f"check-accelerator: {_summary(row)}")
+            if remaining:  # a precision that breaks ends its process: the others get one of their own
+                rows.append(TrainingRow(self.name, remaining.pop(0), problem=worker.problem()))
+                print_status(f"check-accelerator: {_summary(rows[-1])}")
+        return [*rows, *(TrainingRow(self.name, precision, problem=LATE) for precision in remaining)]
+
+    def vocode(self) -> list[VocodingRow]:
+        if self.network.family != "vocoder":
+            return []
+        with self._worker(task="vocode", precisions=["float32"], on_cpu=False) as worker:
+            rows = [VocodingRow(**values) for values in worker.results(self.deadline - time.monotonic())]
+        rows = rows or [VocodingRow(self.name, problem=worker.problem())]
+        for row in rows:
+            print_status(f"check-accelerator: {self.network.title}: {row.problem or f'{row.samples:,.0f} samples/s'}")
+        return rows
+
+    def _worker(self, **request: Any) -> "_Worker":
+        seconds = self.share / (len(self.options.precisions) + 1)
+        shared = {"network": self.name, "document": self.document, "dataset": self.dataset, "seconds": seconds}
+        return _Worker({**shared, "steps": self.options.steps, **request}, self.folder)
+
+
+def _summary(row: TrainingRow) -> str:
+    title = f"{NETWORKS[row.network].title}, {row.precision}"
+    return f"{title}: {row.problem}" if row.problem else f"{title}: {row.step_rate:.3g} steps/s, {row.verdict}"
+
+
+def config_document(name: str, small: bool, folder: Path) -> dict[str, Any]:
+    """The config by which a network of `NETWORKS` is checked.
+
+    Args:
+      folder: of the recordings, and of the store.
+    """
+    network = NETWORKS[name]
+    batch_size = 8 if small else 16
+    voice = {"sample_rate": SAMPLE_RATE, "frontend": {"kind": "english"}}
+    train = {
+        **network.train, "epochs": 1_000, "batch_size": batch_size, "warm_up_steps": 0, "buckets": 1, "strategy": "one",
+    }  # fmt: skip
+    return {
+        "pipeline": network.family,
+        "name": f"check-{name}",
+        "store": str(folder / "store"),
+        "registry": str(folder / "registry"),
+        "corpus": {"uri": str(folder / "corpus"), "format": "manifest", "split": {"by": "corpus"}},
+        "convert": {"sample_rate": 16_000} if network.family == "asr" else voice,
+        "extract": {"features": network.features},
+        "train": merge(train, network.small) if small else train,
+    }
+
+
+def _write_corpus(folder: Path, small: bool) -> None:
+    """Recordings in which each letter is a tone, with noise, and their texts."""
+    import soundfile
+
+    count, shortest, longest = (
+        (SMALL_UTTERANCES, SMALL_SHORTEST, SMALL_LONGEST) if small else (UTTERANCES, SHORTEST, LONGEST)
+    )
+    random = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    lines = []
+    for number in range(count + 2):
+        seconds = random.uniform(shortest, longest)
+        text = " ".join(random.choice(WORDS, max(round(2 * seconds), 1)))
+        samples = round(seconds * SAMPLE_RATE)
+
+        # [samples] of a tone for each character, some octaves above 100 Hz.
+        pitches = [100.0 * 2 ** (ord(character) % 23 / 8) for character in text]
+        hertz = np.repeat(pitches, -(-samples // len(pitches)))[:samples]
+        waveform = 0.3 * np.sin(2 * np.pi * np.cumsum(hertz) / SAMPLE_RATE) + 0.01 * random.standard_normal(samples)
+        soundfile.write(folder / f"{number}.wav", waveform.astype(np.float32), SAMPLE_RATE, subtype="PCM_16")
+        split = "train" if number < count else ("dev", "test")[number - count]
+        lines.append({"id": str(number), "audio_filepath": f"{number}.wav", "text": text, "split": split})
+    manifest = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder / "manifest.jsonl").write_text(manifest, encoding="utf-8")
+
+
+class _Worker:
+    """A process that does one task, and its results as they come."""
+
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self._log = folder / "worker.log"
+        self._request = request
+        self._is_late = False
+
+    def __enter__(self) -> "_Worker":
+        with self._log.open("wb") as log:
+            # Drivers and TensorFlow write much to standard error: its last line is kept for a process that breaks.
+            self._process = subprocess.Popen(
+                [sys.executable, *WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(self._request))
+        self._process.stdin.close()
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind:
+            self._process.kill()
+        assert self._process.stdout
+        self._process.stdout.read()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def results(self, seconds: float) -> Iterator[dict[str, Any]]:
+        """Yields what the process reports until it ends, or until the seconds are over."""
+        timer = threading.Timer(min(max(seconds, 0.0), threading.TIMEOUT_MAX), self._end)
+        timer.start()
+        try:
+            assert self._process.stdout
+            for line in self._process.stdout:
+                if line.startswith(RESULT):
+                    yield json.loads(line[len(RESULT) :])
+            self._process.wait()
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        self._is_late = True
+        self._process.kill()
+
+    def problem(self) -> str:
+        """Why it reported no more."""
+        if self._is_late:
+            return LATE
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1][:200].replace("|", "/") if said else f"ended with status {self._process.returncode}"
+
+
+def run_worker(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The task of a worker; yields its results."""
+    start_tensorflow()
+    from voxline.training import devices
+
+    if request["task"] == "describe":
+        tensorflow = sys.modules["tensorflow"]
+        yield {
+            "accelerators": devices.describe_accelerators(),
+            "versions": f"Python {platform.python_version()}, TensorFlow {tensorflow.__version__}",
+        }
+        return
+
+    if request["on_cpu"]:
+        devices.hide_accelerators()
+    if request["task"] == "vocode":
+        yield dataclasses.asdict(_vocode(request))
+        return
+
+    for precision in request["precisions"]:
+        try:
+            row = _train(request, precision)
+        except VoxlineError as error:  # such as a network that a TPU cannot compile
+            row = TrainingRow(request["network"], precision, problem=str(error))
+        yield dataclasses.asdict(row)
+
+
+def _build_task(request: dict[str, Any], precision: str) -> Any:
+    config = load_config([request["document"], {"train": {"precision": precision}}])
+    family = find_family(config.pipeline)
+    settings = family.training_settings(config.section("train"))
+    return family.build_task(settings, Dataset.read(request["dataset"]))
+
+
+def _train(request: dict[str, Any], precision: str) -> TrainingRow:
+    """Steps that are compared, steps that are timed, and the largest batch."""
+    from voxline.training import memory
+    from voxline.training.devices import has_accelerator
+
+    task = _build_task(request, precision)
+    module = task.module
+    batches = task.train
+    file = Path(request["reference"])
+    reference: dict[str, Any] = {}
+    if file.exists():
+        with np.load(file, allow_pickle=False) as arrays:
+            reference = dict(arrays)
+        expected = reference.pop("losses")
+        module.restore({**module.state(), **reference})
+    else:
+        reference = module.state()
+        expected = None
+
+    # The sample has a few batches, so its epochs follow each other.
+    memory.forget_peak_memory()
+    endless = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
+    compared = [
+        module.train_step(batch, RATE, number).loss
+        for number, batch in enumerate(itertools.islice(endless, COMPARED))
+    ]
+    if expected is None and precision == "float32":
+        np.savez(file, allow_pickle=False, losses=np.asarray(compared), **reference)
+        expected = np.asarray(compared)
+    distance = None if expected is None else float(np.max(np.abs(np.asarray(compared) / expected - 1)))
+    if not request["steps"]:
+        return TrainingRow(request["network"], precision, losses=tuple(compared))
+
+    late = task.settings.log_steps if has_accelerator() else 0
+    unread: collections.deque[Any] = collections.deque()
+    utterances = 0
+    steps = 0
+    waited = batches.waited
+    with _busy_share() as busy:
+        began = time.monotonic()
+        for batch in itertools.islice(endless, request["steps"]):
+            unread.append(module.train_step(batch, RATE, COMPARED + steps))
+            if len(unread) > late:
+                unread.popleft().loss  # noqa: B018 - read, the device has ended the step
+            utterances += len(batch.ids)
+            steps += 1
+            if steps >= LEAST_TIMED and time.monotonic() - began > request["seconds"]:
+                break
+        for result in unread:
+            result.loss  # noqa: B018
+        seconds = time.monotonic() - began
+        share = busy()
+
+    used = memory.peak_memory()
+    return TrainingRow(
+        request["network"],
+        precision,
+        module.parameter_count,
+        steps,
+        steps / seconds,
+        utterances / seconds,
+        min((batches.waited - waited) / seconds, 1.0),
+        used,
+        share,
+        _largest_batch(module, batches),
+        tuple(compared),
+        distance,
+    )
+
+
+def _largest_batch(module: Any, batches: Any) -> int:
+    """Rows of the largest batch, of those tried, that fits an accelerator's memory; 0 where none is tried."""
+    from voxline.training import devices, memory
+    from voxline.training.batches import Batches
+    from voxline.training.train_module import TrainModule
+
+    if not devices.has_accelerator() or not isinstance(module, TrainModule) or not isinstance(batches, Batches):
+        return 0
+    batch = batches.read(memory.largest_plan(batches), 0, module.share)
+    return len(batch.features) * memory.largest_multiple(module, batch)
+
+
+def _vocode(request: dict[str, Any]) -> VocodingRow:
+    """The speed of an exported vocoder, by TensorFlow on the device."""
+    from voxline.inference.vocoder import Vocoder
+
+    task = _build_task(request, "float32")
+    features = task.dataset.features
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        model = Path(scratch) / "model"
+        task.export(model, task.module.weights(), {})
+        vocoder = Vocoder(model, engine="tensorflow")
+        frames = round(VOCODED_SECONDS / features.hop_seconds)
+        random = np.random.default_rng(0)
+        mels = random.normal(-5, 1, (frames, features.mels)).astype(np.float32)
+        vocoder.vocode([mels])  # builds the graph
+        rates = []
+        for _ in range(ROUNDS):
+            began = time.monotonic()
+            (waveform,) = vocoder.vocode([mels])
+            rates.append(len(waveform) / (time.monotonic() - began))
+    return VocodingRow(request["network"], features.sample_rate, statistics.median(rates))
+
+
+@contextlib.contextmanager
+def _busy_share() -> Iterator[Any]:
+    """Yields a function that returns the share of the time that the device has worked; None: it does not tell."""
+    from voxline.training.devices import has_accelerator
+
+    if not has_accelerator():
+        began = time.monotonic(), time.process_time()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        yield lambda: (time.process_time() - began[1]) / max(time.monotonic() - began[0], 1e-9) / cores
+        return
+
+    try:
+        process = subprocess.Popen(SMI, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:  # a TPU, or a container without the program
+        yield lambda: None
+        return
+
+    def share() -> float | None:
+        process.terminate()
+        output, _ = process.communicate()
+        shares = [float(line) for line in output.split("\n") if line.strip().isdigit()]
+        return statistics.fmean(shares) / 100 if shares else None
+
+    try:
+        yield share
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _processor() -> str:
+    """The processor, its cores, and the vector instructions that decide how fast it computes."""
+    with contextlib.suppress(OSError):
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        pairs = (line.split(":", 1) for line in described.split("\n") if ":" in line)
+        values = {key.strip(): value.strip() for key, value in pairs}
+        flags = values.get("flags", "").split()
+        instructions = [name for flag, name in _INSTRUCTIONS.items() if flag in flags]
+        return f"{values.get('model name', platform.machine())}, {os.cpu_count()} cores, {', '.join(instructions)}"
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+_INSTRUCTIONS = {"avx2": "AVX2", "avx512f": "AVX-512", "amx_tile": "AMX"}
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Reads a request from standard input, and prints its results."""
+    for result in run_worker(json.load(sys.stdin)):
+        print(RESULT + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
