@@ -85,7 +85,7 @@ def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep
 FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
 CLIPPED_PEAK = 1.1
-"""Times full scale from which on clipped samples are told; decoders of MP3 and the like exceed it by less."""
+"""Times full scale above which convert says that samples clip; decoders of MP3 and the like exceed it by less."""
 CANCELLED = -0.5
 """Correlation of two channels below which little is left of their mixture."""
 

@@ -320,7 +320,7 @@ def compile_(
 
 
 @app.command("check-accelerator")
-def check_accelerator(
+def accelerator_check(
     networks: Annotated[
         list[str] | None,
         typer.Option("--network", metavar="NAME", help="Check this network alone. Repeatable.  [default: all]"),
@@ -355,21 +355,22 @@ def check_accelerator(
 
     from voxline.inference.tensorflow_import import has_accelerator_driver
     from voxline.pipelines.console import Console, redirect_stdout_to
-    from voxline.pipelines.local.accelerator_check import NETWORKS, PRECISIONS, CheckOptions
-    from voxline.pipelines.local.accelerator_check import check_accelerator as check
+    from voxline.pipelines.local.accelerator_check import NETWORKS, PRECISIONS, CheckOptions, check_networks
 
+    # Mistakes end it before anything is made.
     for option, values, known in (("network", networks, NETWORKS), ("precision", precisions, PRECISIONS)):
         if unknown := set(values or ()) - set(known):
             raise SettingsError(f"--{option} {min(unknown)!r}: accepted: {', '.join(known)}")
     if size not in ("", "full", "small"):
         raise SettingsError(f"--size {size!r}: accepted: full, small")
 
+    # Without an accelerator networks of their usual size would take hours.
     small = size == "small" or (not size and not has_accelerator_driver())
     options = CheckOptions(
         tuple(networks or NETWORKS), tuple(precisions or PRECISIONS), steps, small=small, minutes=minutes
     )
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stderr if as_json else sys.stdout)):
-        report = check(options)
+        report = check_networks(options)
     typer.echo(json.dumps(dataclasses.asdict(report), indent=2) if as_json else report.markdown())
     if report.is_bad:
         sys.exit(1)

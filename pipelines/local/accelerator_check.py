@@ -47,9 +47,11 @@ RATE = 1e-4
 """Learning rate: low, so that a difference comes from the computing, and not from a path that differs ever more."""
 LEAST_TIMED = 3
 LATE = "not in time"
-UTTERANCES, SHORTEST, LONGEST = 64, 2.0, 8.0
-SMALL_UTTERANCES, SMALL_SHORTEST, SMALL_LONGEST = 16, 1.0, 1.5
-"""Recordings, and their length in seconds; of a small check."""
+UTTERANCES = 64
+SECONDS = (2.0, 8.0)
+SMALL_UTTERANCES = 16
+SMALL_SECONDS = (1.0, 1.5)
+"""Recordings, and their shortest and longest length; of a small check."""
 SAMPLE_RATE = 22_050
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 VOCODED_SECONDS = 10.0
@@ -140,13 +142,13 @@ NETWORKS = {
 
 @dataclasses.dataclass(frozen=True)
 class CheckOptions:
-    """What is checked.
+    """The extent of a check.
 
     Attributes:
       networks: of `NETWORKS`.
       steps: timed steps of each network in each precision, at most.
       small: networks of a few thousand weights on short recordings, as for a machine without an accelerator.
-      minutes: after which nothing more is begun, and what runs is ended.
+      minutes: after which nothing more starts, and what runs is ended.
     """
 
     networks: tuple[str, ...] = tuple(NETWORKS)
@@ -217,7 +219,7 @@ class VocodingRow:
 
 @dataclasses.dataclass(frozen=True)
 class AcceleratorReport:
-    """What was found.
+    """The outcome of a check.
 
     Attributes:
       accelerators: as they name themselves; empty: there is none.
@@ -272,7 +274,7 @@ def _training_line(row: TrainingRow) -> str:
     )
 
 
-def check_accelerator(options: CheckOptions) -> AcceleratorReport:
+def check_networks(options: CheckOptions) -> AcceleratorReport:
     """Trains each network on this machine's accelerator, or on its CPU where there is none.
 
     Raises:
@@ -284,12 +286,15 @@ def check_accelerator(options: CheckOptions) -> AcceleratorReport:
     unchecked: list[str] = []
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         folder = Path(scratch)
+
+        # This process never imports TensorFlow: it would hold the accelerator's memory.
         with _Worker({"task": "describe"}, folder) as worker:
             described: dict[str, Any] = next(worker.results(60.0), {"accelerators": [], "versions": ""})
         accelerators = tuple(described["accelerators"])
         print_status(f"check-accelerator: {', '.join(accelerators) or 'no accelerator, the CPU trains'}")
         _write_corpus(folder / "corpus", options.small)
 
+        # Each network may take its part of the time that is left, so what one does not use is the others'.
         for position, name in enumerate(options.networks):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -323,6 +328,7 @@ class _NetworkCheck:
         self.has_accelerator = has_accelerator
         self.share = share
         self.deadline = deadline
+        # The features of its recordings, as a run computes them; networks with the same ones share them.
         self.document = config_document(name, options.small, folder)
         config = load_config([self.document])
         for step in ("ingest", "convert", "extract"):
@@ -382,6 +388,8 @@ def config_document(name: str, small: bool, folder: Path) -> dict[str, Any]:
     """
     network = NETWORKS[name]
     batch_size = 8 if small else 16
+
+    # One static shape, where XLA compiles the steps for a TPU. The rate does not rise: all steps are alike.
     voice = {"sample_rate": SAMPLE_RATE, "frontend": {"kind": "english"}}
     train = {
         **network.train, "epochs": 1_000, "batch_size": batch_size, "warm_up_steps": 0, "buckets": 1, "strategy": "one",
@@ -402,14 +410,13 @@ def _write_corpus(folder: Path, small: bool) -> None:
     """Recordings in which each letter is a tone, with noise, and their texts."""
     import soundfile
 
-    count, shortest, longest = (
-        (SMALL_UTTERANCES, SMALL_SHORTEST, SMALL_LONGEST) if small else (UTTERANCES, SHORTEST, LONGEST)
-    )
+    count = SMALL_UTTERANCES if small else UTTERANCES
+    bounds = SMALL_SECONDS if small else SECONDS
     random = np.random.default_rng(0)
     folder.mkdir(parents=True)
     lines = []
     for number in range(count + 2):
-        seconds = random.uniform(shortest, longest)
+        seconds = random.uniform(*bounds)
         text = " ".join(random.choice(WORDS, max(round(2 * seconds), 1)))
         samples = round(seconds * SAMPLE_RATE)
 
@@ -418,6 +425,8 @@ def _write_corpus(folder: Path, small: bool) -> None:
         hertz = np.repeat(pitches, -(-samples // len(pitches)))[:samples]
         waveform = 0.3 * np.sin(2 * np.pi * np.cumsum(hertz) / SAMPLE_RATE) + 0.01 * random.standard_normal(samples)
         soundfile.write(folder / f"{number}.wav", waveform.astype(np.float32), SAMPLE_RATE, subtype="PCM_16")
+
+        # A recording of each of the other splits, as ingest asks for.
         split = "train" if number < count else ("dev", "test")[number - count]
         lines.append({"id": str(number), "audio_filepath": f"{number}.wav", "text": text, "split": split})
     manifest = "".join(f"{json.dumps(line)}\n" for line in lines)
@@ -433,37 +442,34 @@ class _Worker:
         self._is_late = False
 
     def __enter__(self) -> "_Worker":
-        with self._log.open("wb") as log:
-            # Drivers and TensorFlow write much to standard error: its last line is kept for a process that breaks.
-            self._process = subprocess.Popen(
+        request = self._log.with_suffix(".json")
+        request.write_text(json.dumps(self._request), encoding="utf-8")
+
+        # Drivers and TensorFlow write much to standard error: its last line is kept for a process that breaks.
+        with request.open("rb") as file, self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this program
                 [sys.executable, *WORKER],
-                stdin=subprocess.PIPE,
+                stdin=file,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 encoding="utf-8",
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
             )
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(self._request))
-        self._process.stdin.close()
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        # Ctrl-C in the terminal reaches the worker too; any other end does not.
         if kind:
             self._process.kill()
-        assert self._process.stdout
-        self._process.stdout.read()
-        self._process.stdout.close()
-        self._process.wait()
+        self._process.communicate()
 
     def results(self, seconds: float) -> Iterator[dict[str, Any]]:
         """Yields what the process reports until it ends, or until the seconds are over."""
         timer = threading.Timer(min(max(seconds, 0.0), threading.TIMEOUT_MAX), self._end)
         timer.start()
         try:
-            assert self._process.stdout
-            for line in self._process.stdout:
+            for line in self._process.stdout or ():
                 if line.startswith(RESULT):
                     yield json.loads(line[len(RESULT) :])
             self._process.wait()
@@ -475,9 +481,11 @@ class _Worker:
         self._process.kill()
 
     def problem(self) -> str:
-        """Why it reported no more."""
+        """The reason for which it reported no more."""
         if self._is_late:
             return LATE
+
+        # Python and TensorFlow write the reason last. A bar would end the table's cell.
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return said[-1][:200].replace("|", "/") if said else f"ended with status {self._process.returncode}"
@@ -496,6 +504,7 @@ def run_worker(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         }
         return
 
+    # Before TensorFlow computes anything, or its devices are fixed.
     if request["on_cpu"]:
         devices.hide_accelerators()
     if request["task"] == "vocode":
@@ -527,6 +536,7 @@ def _train(request: dict[str, Any], precision: str) -> TrainingRow:
     batches = task.train
     file = Path(request["reference"])
     reference: dict[str, Any] = {}
+    # The first process begins with random weights, and all others with its.
     if file.exists():
         with np.load(file, allow_pickle=False) as arrays:
             reference = dict(arrays)
@@ -540,16 +550,17 @@ def _train(request: dict[str, Any], precision: str) -> TrainingRow:
     memory.forget_peak_memory()
     endless = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
     compared = [
-        module.train_step(batch, RATE, number).loss
-        for number, batch in enumerate(itertools.islice(endless, COMPARED))
+        module.train_step(batch, RATE, number).loss for number, batch in enumerate(itertools.islice(endless, COMPARED))
     ]
     if expected is None and precision == "float32":
         np.savez(file, allow_pickle=False, losses=np.asarray(compared), **reference)
         expected = np.asarray(compared)
     distance = None if expected is None else float(np.max(np.abs(np.asarray(compared) / expected - 1)))
+    # The CPU beside an accelerator is not timed.
     if not request["steps"]:
         return TrainingRow(request["network"], precision, losses=tuple(compared))
 
+    # As the trainer does: the results of an accelerator are read some steps late, so that it waits for no step.
     late = task.settings.log_steps if has_accelerator() else 0
     unread: collections.deque[Any] = collections.deque()
     utterances = 0
@@ -570,6 +581,7 @@ def _train(request: dict[str, Any], precision: str) -> TrainingRow:
         seconds = time.monotonic() - began
         share = busy()
 
+    # Before larger batches are tried, which take all the memory there is.
     used = memory.peak_memory()
     return TrainingRow(
         request["network"],
@@ -608,6 +620,8 @@ def _vocode(request: dict[str, Any]) -> VocodingRow:
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         model = Path(scratch) / "model"
         task.export(model, task.module.weights(), {})
+
+        # ONNX Runtime's graph would run on the CPU.
         vocoder = Vocoder(model, engine="tensorflow")
         frames = round(VOCODED_SECONDS / features.hop_seconds)
         random = np.random.default_rng(0)
@@ -626,14 +640,16 @@ def _busy_share() -> Iterator[Any]:
     """Yields a function that returns the share of the time that the device has worked; None: it does not tell."""
     from voxline.training.devices import has_accelerator
 
+    # Of a CPU, the processor time of this process's threads.
     if not has_accelerator():
         began = time.monotonic(), time.process_time()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         yield lambda: (time.process_time() - began[1]) / max(time.monotonic() - began[0], 1e-9) / cores
         return
 
+    # NVIDIA's program prints a share five times a second until it is stopped.
     try:
-        process = subprocess.Popen(SMI, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(SMI, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
     except OSError:  # a TPU, or a container without the program
         yield lambda: None
         return

@@ -124,7 +124,7 @@ def test_a_worker_that_breaks_leaves_a_row_and_the_next_precision_its_turn(
     assert [row.precision for row in rows] == list(accelerator_check.PRECISIONS)
     assert {row.problem for row in rows} == {"out of memory / on the device"}
 
-    # Once the time is over, nothing more is begun.
+    # Once the time is over, nothing more starts.
     late = accelerator_check._NetworkCheck("whisper", options, tmp_path, False, 60.0, 0.0)
     assert [(row.precision, row.problem) for row in late.train()] == [
         (precision, "not in time") for precision in accelerator_check.PRECISIONS
