@@ -601,6 +601,24 @@ def _is_other_channel(value: Any, is_read: bool) -> bool:
     return not is_read and parse_channel(value) is not None
 
 
+_TEXT_WORDS = frozenset(("text", "txt", "transcript", "transcription", "sentence", "wrd"))
+_ABOUT_TEXT = frozenset(
+    ("id", "length", "len", "count", "language", "lang", "path", "file", "domain", "hash", "type", "source", "chars")
+)
+"""Words of names of columns that tell something else of a text."""
+
+
+@functools.lru_cache(1_024)
+def is_text_name(name: str) -> bool:
+    """True if a column of this name may hold what is said.
+
+    >>> is_text_name("clean_text"), is_text_name("Transcript"), is_text_name("text_id")
+    (True, True, False)
+    """
+    words = set(_words(name).split())
+    return bool(words & _TEXT_WORDS) and not words & _ABOUT_TEXT
+
+
 def describe_texts(columns: Mapping[str, str], column_names: ColumnNames, rows: Iterable[Mapping[str, Any]]) -> str:
     """Says that another column of text differs from the one that is read, with an example; empty if none does.
 
@@ -612,7 +630,7 @@ def describe_texts(columns: Mapping[str, str], column_names: ColumnNames, rows: 
         return ""
     for values in rows:
         for name, value in values.items():
-            is_text = name.lower() in USUAL_COLUMNS["text"] and name not in columns.values()
+            is_text = name not in columns.values() and is_text_name(name)
             if is_text and isinstance(value, str) and value.strip() and value.strip() != str(values[read]).strip():
                 example = f"{value.strip()[:40]!r} beside {str(values[read]).strip()[:40]!r}"
                 return f"the text is read from {read}, and {name} differs: {example}; corpus.columns.text names one"

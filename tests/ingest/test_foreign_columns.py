@@ -454,6 +454,19 @@ def test_an_emotion_or_a_language_is_no_speaker(
         assert {utterance.speaker for utterance in out.utterances.values()} == {corpus.name}
 
 
+def test_texts_of_a_sample_and_of_further_columns_that_differ_are_said(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    audio = record("a.wav").read_bytes()
+    write_tar(corpus / "train-0.tar", {"b.wav": audio, "b.txt": "go on", "b.json": json.dumps({"text": "Go on!"})})
+    out = ingest("webdataset").utterances["b"]
+    assert (out.text, out.extra["json_text"]) == ("go on", "Go on!")
+    assert "the text is read from text, and json_text differs: 'Go on!' beside 'go on'" in capsys.readouterr().out
+    write_table(corpus, ["path,raw_text,clean_text,text_id", "a.wav,5 km,five kilometers,7"], "t.csv")
+    ingest("csv")
+    assert "and clean_text differs: 'five kilometers' beside '5 km'" in capsys.readouterr().out
+
+
 def test_the_times_of_htk_are_no_words(corpus: Path, record: Record, ingest: Ingest) -> None:
     for name, text in {"a.lab": "0 5000000 The\n", "b.txt": "0 100 h#\n100 200 sh\n", "c.txt": "go on"}.items():
         record(f"{name[0]}.wav")

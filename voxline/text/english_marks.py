@@ -364,6 +364,8 @@ def _named_telephone(match: re.Match[str]) -> str:
     """The digits one by one, and the words: a text of capitals has its words in small letters."""
     if match[1] and (match[2] or match[3]).startswith("8"):
         return match[0]  # 1-800 is a name
+
+    # 555-G3T-FOOD has both.
     parts = re.findall("[A-Za-z]+|[0-9]+", match[4])
     spoken = [numbers.digit_by_digit(part) if part.isdigit() else part for part in parts]
     country = ["one"] if match[1] else []
@@ -455,12 +457,15 @@ _BEFORE_RADIO = re.compile(r"\b(?:big|roger|copy\sthat|that's\sa)[,.]?\s$", re.I
 
 def _falling_pair(match: re.Match[str], first: int, second: int) -> str:
     """9-5 are hours, 3-0 is a score, 10-4 is said on the radio as ten four."""
+    # A name, a score or equal numbers, which the other rules read.
     text = match.string
     start = match.start()
     if match[0] == "24-7":
         return "twenty-four seven"
     if first <= second or is_score(text, start, match.end()):
         return match[0]
+
+    # Codes of the radio, and hours of work; neither has a larger first number.
     is_said = _AFTER_RADIO.match(text, match.end()) or _BEFORE_RADIO.search(text, max(0, start - 12), start)
     if is_said and first in (10, 11):
         return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}"
@@ -480,11 +485,14 @@ _CODE_BEFORE = re.compile(
 
 def long_number(match: re.Match[str]) -> str:
     """Seven and more digits without commas: a count if it is round or counts something, and else a code or a date."""
+    # Zeros at the end are those of a count, zeros in front those of a code.
     digits = match[0]
     if digits.startswith("0") or digits.endswith("000") or len(digits) > numbers.MAX_DIGITS:
         return numbers.cardinal(digits)
     if _CODE_BEFORE.search(match.string, max(0, match.start() - 40), match.start()):
         return numbers.digit_by_digit(digits)
+
+    # 1234567 people are counted.
     behind = re.match(r"\s([a-z]{2,20})\b", match.string[match.end() : match.end() + 24])
     if behind and _AFTER_NUMBERS.fullmatch(behind[1]):
         return numbers.cardinal(digits)

@@ -22,6 +22,7 @@ from voxline.components.ingest.table_columns import (
     describe_sides,
     describe_texts,
     describe_unread,
+    is_text_name,
     map_columns,
     may_be_read,
     name_columns,
@@ -298,7 +299,7 @@ class LineReader:
             for line in (name_columns(columns), *describe_unread(present, columns, sample)):
                 self._tell(source, line)
         usual = all(columns[key].lower() in USUAL_COLUMNS[key] for key in TIMES if key in columns and key != "end")
-        has_texts = len({*present}.intersection(USUAL_COLUMNS["text"])) > 1
+        has_texts = sum(map(is_text_name, present)) > 1
         as_they_are = len(present) == len(flat) and all(key == name for key, name in columns.items())
         return _Plan({} if as_they_are and not self._chosen else columns, "end" in columns or not usual, has_texts)
 

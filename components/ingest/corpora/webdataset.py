@@ -9,8 +9,8 @@ without the number (`train-000012.tar`), or else the name of its folder. A sampl
 
 A sample without an id of its own is named by its key; where an earlier shard has that key, by shard and key
 (`train-000001/0007`). So ids, and splits drawn by them, stay when a shard is added after the others. The keys of the
-JSON may have any of the usual names (`USUAL_COLUMNS`); a `.txt` wins over its text. Shards are unpacked into the
-store, each once.
+JSON may have any of the usual names (`USUAL_COLUMNS`); a `.txt` wins over its text, which is kept as `json_text`.
+Shards are unpacked into the store, each once.
 """
 
 import itertools
@@ -108,6 +108,8 @@ def _entry(
             if not isinstance(values, dict):
                 raise ValueError("its JSON is no mapping")
         if "txt" in sample:
+            if "text" in values:
+                values["json_text"] = values["text"]
             values["text"] = _read(sample["txt"]).strip()
             if form := other_form(values["text"]):
                 raise ValueError(f"its .txt is {form}, and no transcript: {' '.join(values['text'].split())[:60]!r}")
