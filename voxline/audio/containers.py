@@ -12,7 +12,7 @@ import re
 import struct
 import zlib
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from voxline.audio import wav
 from voxline.rejects import BadAudioError, Reason
@@ -363,8 +363,9 @@ def _stated_size(file: IO[bytes], head: bytes, total: int) -> int:
         counts = [int(fields.get(name, b"1")) for name in (b"channel_count", b"sample_n_bytes")]
         return int(size[1]) + int(fields[b"sample_count"]) * counts[0] * counts[1]
     if head[:4] in (b".snd", b"dns.") and len(head) >= 12:
-        offset, size_of_data = struct.unpack(">II" if head[:1] == b"." else "<II", head[4:12])
-        return 0 if size_of_data == 0xFFFFFFFF else offset + size_of_data
+        order: Literal["big", "little"] = "big" if head[:1] == b"." else "little"
+        size_of_data = int.from_bytes(head[8:12], order)
+        return 0 if size_of_data == 0xFFFFFFFF else int.from_bytes(head[4:8], order) + size_of_data
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         return 8 + int.from_bytes(head[4:8])
     if head.startswith(b"riff\x2e\x91\xcf\x11") and len(head) >= 24:
@@ -375,11 +376,12 @@ def _stated_size(file: IO[bytes], head: bytes, total: int) -> int:
         at = 8
         while at + 12 <= total:
             file.seek(at)
-            name, size_of_chunk = struct.unpack(">4sq", file.read(12))
+            chunk = file.read(12)
+            size_of_chunk = int.from_bytes(chunk[4:], "big", signed=True)
             if size_of_chunk < 0:
                 return 0
             at += 12 + size_of_chunk
-            if name == b"data":
+            if chunk[:4] == b"data":
                 return at
     return 0
 
