@@ -549,7 +549,7 @@ class ShortenedRecordings:
     @property
     def are_some_untimed(self) -> bool:
         """True if most utterances are parts of recordings, and some are whole ones for want of times."""
-        return bool(self.untimed and self.timed and self.has_offsets)
+        return 0 < self.untimed < self.timed and self.has_offsets
 
     def note(self, utterance: Utterance, probed: ProbedUtterance, has_end: bool) -> Utterance:
         """Notes an utterance of the manifest; returns it, marked."""
