@@ -155,6 +155,12 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
         ("No. I stayed. Fig. I had, Vol. V, no. IV", "no i stayed fig i had volume five number four"),
         ("Elm St. Then 5th St. We moved", "elm street then fifth street we moved"),
         ("It was –5, a grade A- or type O-.", "it was minus five a grade a minus or type o minus"),
+        ("a 4 in. pipe, 5 in. long, come in. we sat", "a four inch pipe five inches long come in we sat"),
+        ("the 9-11 attacks, pages 9-11", "the nine eleven attacks pages nine to eleven"),
+        (
+            "a $1.5 billion-dollar deal, $5 and 3 dollars",
+            "a one point five billion dollar deal five dollars and three dollars",
+        ),
         ("John 3:16-18, 4111 1111 1111 1111", f"john three sixteen to eighteen four{' one' * 15}"),
         ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
     ],
@@ -168,7 +174,7 @@ REFUSED = """
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
 Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston
-No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
+w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
 
@@ -226,6 +232,8 @@ MANDARIN = """
 192.168.1.1 一九二点一六八点一点一|卡尔·马克思 卡尔马克思|x² x 的平方
 211大学 二一一大学|747飞机 七四七飞机|315国道 三幺五国道|400电话 四零零电话|G1234次列车 g 幺二三四次列车
 1米75 一米七五|1米75厘米 一米七十五厘米|100.00元 一百元|5\u00a0000元 五千元
+波音747 波音七四七|A320客机 a 三二零客机|A100显卡 a 一百显卡|乘G1234 乘 g 幺二三四|G7峰会 g 七峰会
+MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五百二十元
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 """.strip().replace("\n", "|")
 
@@ -255,6 +263,7 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
         "有12 500人",
         "5/6月",
         "24/7",
+        "520",
         "10.20号",
         "3 400克",
     ],

@@ -108,6 +108,8 @@ def test_any_text_is_normalized_once(text: str) -> None:
         ("rock 'n' roll, the ’90s", "rock 'n' roll the '90s"),
         ("‚so‘ ‹so› ‛so’ ＇so＇", "so so so so"),
         ("ＡＢＣ so\u00adft zero\u200bwidth \ufeffmark \u200eleft", "abc soft zerowidth mark left"),
+        (">> JOHN: close the door. >> yes, JOHN: no", "close the door yes john no"),
+        ("see [our page](https://a.com/b) [again] (soon)", "see our page again soon"),
         ("50% of it & 3 @ home", "50% of it & 3 @ home"),  # signs that are spoken are no punctuation
     ],
 )
@@ -129,6 +131,8 @@ UZBEK = f"{LATIN}ʻʼ"
         ("'Ebda ta' 'il u 'l", f"{LATIN}'", "ebda ta 'il u 'l"),  # ambiguous: the first two may be a quote
         ("'one 'two' three' 'im", f"{LATIN}'", "one two three 'im"),
         ("သူ၏ စာ။", "", "သူ၏ စာ"),
+        ("เเม่ค้า นํ้าใจ เอเชีย", "", "แม่ค้า น้ำใจ เอเชีย"),  # a vowel typed as two letters
+        ("col•legi col‧legi • so", "", "collegi collegi so"),
         ("葛\U000e0100城, ᠮ\u180bᠭ᠊", "", "葛城 ᠮᠭ"),
         ("50﹪ ⁊", "", "50% ⁊"),
         ("ᏣᎳᎩ", " ᏣᎳᎩ", "ᏣᎳᎩ"),
@@ -313,8 +317,8 @@ def test_marks_of_transcribers_are_no_words(written: str, spoken: str, kind: Fro
 
 
 UNHEARD = """
-a w[hat]- did|note[1] here|the word(s)|!UNK here|so /unintelligible/ yes|so xxx yes|the *** one|a __ b|(?) yes
-%hesitation I
+[it's/its] fine|a w[hat]- did|note[1] here|the word(s)|!UNK here|so /unintelligible/ yes|so xxx yes|the *** one|a __ b
+(?) yes|%hesitation I
 """.strip().replace("\n", "|")
 
 

@@ -113,7 +113,7 @@ _DIRECTION_RULE = re.compile(
     # A house before it: 6 S. Main, 12 E. 5th.
     r"|(?:(?<=[0-9])|(?<=[0-9][A-D]))\s([NSE])\.\s(?=[A-Z][a-z]|[0-9]{1,3}(?:st|nd|rd|th)\b)"
 )
-_WITH_RULE = re.compile(r"\bw/o\b|\bw/(?=\s?[a-z])", re.IGNORECASE)
+_WITH_RULE = re.compile(r"\bw/[oe]\b|\bw/(?=\s?[a-z])", re.IGNORECASE)
 
 
 def expand_abbreviations(text: str) -> str:
@@ -123,7 +123,7 @@ def expand_abbreviations(text: str) -> str:
     """
     # From the certain to the ambiguous: "St." is a street behind a name, and a saint before one.
     text = _LATIN_RULE.sub(lambda match: put_apart(match, _LATIN[match[0].lower()]), text)
-    text = _WITH_RULE.sub(lambda match: "without" if match[0].lower() == "w/o" else "with ", text)
+    text = _WITH_RULE.sub(_with, text)
     text = _DAY_RULE.sub(
         lambda match: put_apart(match, DAYS[match[1] or match[2]] + "," * match[0].endswith(",")), text
     )
@@ -143,6 +143,12 @@ def expand_abbreviations(text: str) -> str:
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
     # The dot of an abbreviation at the end of a sentence also ends the sentence.
     return _END_RULE.sub(lambda match: put_apart(match, _ENDS[match[1]] + (". " if match[2] else "")), text)
+
+
+def _with(match: re.Match[str]) -> str:
+    if match[0].lower() == "w/e":
+        raise UnsupportedText(f"{match[0]!r} has more than one reading: weekend, or week ending; write it in words")
+    return "without" if match[0].lower() == "w/o" else "with "
 
 
 def _street_or_saint(match: re.Match[str]) -> str:

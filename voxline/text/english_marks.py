@@ -73,6 +73,22 @@ _DASH_AS_MINUS = re.compile(
 _CARD = re.compile(r"(?<![\w.,+-])(?<![0-9] )[0-9]{4}(?:[ -][0-9]{4}){3}(?![\w,-]| [0-9]|\.[0-9])")
 _EVEN = re.compile(r"(?<![\w/.,-])(?!50/)([0-9]{1,3})/\1(?![\w/%°-]|[.,][0-9])(?!\s(?:vision|hindsight|eyesight|of\b))")
 """10/10, 20/20: out of, over, or twenty twenty."""
+_NINE_ELEVEN = re.compile(
+    r"(?<![\w/.,-])9[-–/]11(?=\s(?:attack|terroris|hijack|commission|memorial|tragedy|victim|survivor))", re.IGNORECASE
+)
+_DOLLAR_TWICE = re.compile(
+    r"(?<![\w$])(?:\$(?=[^$]{1,40}?dollars?\b)|£(?=[^£]{1,40}?pounds?\b)|€(?=[^€]{1,40}?euros?\b))\s?"
+    r"([0-9][0-9,.]{0,20}(?:[\s-](?:thousand|million|billion|trillion))?)[\s-](?=(?:dollar|pound|euro)s?\b)"
+)
+"""$5 million-dollar houses, $5 dollars: the currency is said once."""
+_INCH = re.compile(
+    rf"(?<![\w.,:/$£€-])((?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}|[0-9]{{1,3}}(?:\.[0-9]{{1,3}})?(?:\s?{_HALF})?|{_HALF})"
+    r"[\s-]?in\.(?=[,;:)]|\s(x\s|[a-z]{2,20}\b))"
+)
+"""5 in. pipes: a dot that ends no sentence."""
+_NO_INCH = frozenset(
+    "the this that these those a an my your his her its our their which total all case here there now then so".split()  # noqa: SIM905
+)
 _MINUS = re.compile(rf"(?<![eE^])\s?−\s?(?=\.?[0-9]|{SIGN}|\(|[A-Za-z]\b)")
 _NEGATIVE = re.compile(r"(?<![\w.,:-])([0-9]{1,9})\s-(?=([0-9]{1,9})(?![\w.,:-]))")
 _TIMES = re.compile(
@@ -207,6 +223,14 @@ def _negative(match: re.Match[str]) -> str:
 
 def _marked(match: re.Match[str]) -> str:
     raise has_two_readings(f"{match[0]}{match.string[match.end() : match.end() + 20]}", "a word, or a mark of the next")
+
+
+def _inch(match: re.Match[str]) -> str:
+    behind = (match[2] or "").strip()
+    if behind in _NO_INCH:
+        return match[0]
+    is_noun = behind and behind not in _AFTER_FEET and behind not in ("thick", "square", "is", "was", "on", "per")
+    return f"{match[1]} {'inch' if is_noun or _ONE_OR_LESS.fullmatch(match[1]) else 'inches'}"
 
 
 def _even(match: re.Match[str]) -> str:
@@ -394,6 +418,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
     lambda text: _VERSE.sub(r"\1\2, ", _VERSES.sub(r"\1\2, \3 to ", text)),
     lambda text: _DASH_AS_MINUS.sub("minus ", text),
+    lambda text: _DOLLAR_TWICE.sub(r"\1 ", _NINE_ELEVEN.sub("nine eleven", text)),
+    lambda text: _INCH.sub(_inch, text),
     lambda text: _CARD.sub(
         lambda match: ", ".join(map(numbers.digit_by_digit, re.findall("[0-9]{4}", match[0]))), text
     ),

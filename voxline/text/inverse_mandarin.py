@@ -19,6 +19,7 @@ _ANY = f"{_DIGIT}十百千万亿两幺"
 _WHOLE = f"[{_DIGIT}十百千万亿两]{{1,24}}"
 _NUMBER = rf"{_WHOLE}(?:点[{_DIGIT}]{{1,24}}(?![{_DIGIT}十百千刻]))?"
 """Behind 点, 四十 is a minute and no decimal."""
+_BEHIND_POINT = re.compile(f"[{_ANY}]点[{_ANY}]*$")
 _COUNTED = "个人次天年月日号分秒小岁元块角米克斤公里吨度层楼页本台辆名位条件张家间句字章课期届路平倍万亿"
 """What a number of two hanzi, such as 十二, is written in digits before; elsewhere it may be a part of a word."""
 _UNITS = {
@@ -135,13 +136,25 @@ def _fraction(match: re.Match[str]) -> str | None:
     return f"{above}/{below}" if below and above else None
 
 
+def _is_minute(match: re.Match[str]) -> bool:
+    """Returns whether a number stands behind a digit and 点: 五点二十元 is neither 5.20 nor 20 yuan."""
+    return bool(_BEHIND_POINT.search(match.string, max(0, match.start() - 8), match.start()))
+
+
+def _minutes(match: re.Match[str]) -> str | None:
+    """三分二十秒: both numbers, or none."""
+    minutes = parse_hanzi(match[1])
+    seconds = parse_hanzi(match[2].removeprefix("零"))
+    return f"{minutes}分{seconds.zfill(1 + match[2].startswith('零'))}秒" if minutes and seconds else None
+
+
 def _measure(match: re.Match[str]) -> str | None:
-    number = parse_hanzi(match[2])
+    number = None if _is_minute(match) else parse_hanzi(match[2])
     return f"{'-' * bool(match[1])}{number}{_UNITS[match[3]]}" if number else None
 
 
 def _money(match: re.Match[str]) -> str | None:
-    number = _compact(match[1])
+    number = None if _is_minute(match) else _compact(match[1])
     return f"{number}{match[2]}" if number else None
 
 
@@ -161,6 +174,8 @@ def _row(match: re.Match[str]) -> str | None:
 
 def _count(match: re.Match[str]) -> str | None:
     number = match[0]
+    if _is_minute(match):
+        return None
     # 两 and 十 alone are words, 百, 千 and 万 begin words such as 千万; without a power 七八 is about seven.
     if number[0] in "百千万亿零〇" or len(number) < 2 or not set(number) & {"点", *_POWERS, *_GROUPS}:
         return None
@@ -180,10 +195,11 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...
     (re.compile(f"([{_DIGIT}十两]{{1,3}})点([{_DIGIT}十]{{1,3}})分(?![之钟])"), _time),
     (
         re.compile(
-            f"(?<![{_ANY}])([{_DIGIT}十两]{{1,3}})点([二三四五]?十[一二三四五六七八九]?)(?![{_ANY}点元块个公厘毫米斤摄度分秒级倍])"
+            f"(?<![{_ANY}])([{_DIGIT}十两]{{1,3}})点([二三四五]?十[一二三四五六七八九]?)(?![{_ANY}点元块个公厘毫米斤摄度分秒级倍人次名])"
         ),
         _time,
     ),
+    (re.compile(f"([{_DIGIT}十两]{{1,3}})分([{_DIGIT}十]{{1,3}})秒"), _minutes),
     (re.compile(f"百分之({_NUMBER})"), _share),
     (re.compile(f"({_WHOLE})分之({_WHOLE})"), _fraction),
     (re.compile(f"(负?)({_NUMBER})({'|'.join(_UNITS)})"), _measure),

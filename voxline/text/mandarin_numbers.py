@@ -250,6 +250,9 @@ _EACH = (
 )
 _READ = r"\w\s,、，;；:。!！?？()（）\[\]《》<>+=×÷*%‰±°#@&"
 """Marks between two digits that part them, or stay for a reject by the alphabet."""
+_AIRLINES = "CA|MU|CZ|HU|3U|ZH|MF|SC|FM|KN|HO|JD|PN|TV|GS|EU"
+"""Codes before the numbers of Chinese flights."""
+_LOVE = "520|521|1314"
 _PHONE_END = r"(?!\.?[0-9]|-[0-9])"
 
 _RULES: tuple[Callable[[str], str], ...] = (
@@ -284,6 +287,18 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"|(?<![0-9.])(400)(?=电话|热线|客服)|(?<![0-9.])([0-9]{3})(?=国道|省道|县道)",
         lambda m: _said_on_the_telephone(m[0]) if m[4] or m[5] else hanzi_digits(m[0]),
     ),
+    _sub(
+        rf"(?:(波音)(7[0-8]7)|(?<![A-Za-z0-9])(A)(3[2-8]0)){_NOT_COUNTED}",
+        lambda m: (m[1] or m[3]) + hanzi_digits(m[2] or m[4]),
+    ),
+    _sub(
+        rf"(?<![A-Za-z0-9])([GDCZTK]|{_AIRLINES})(?![0-9]{{1,2}}00)([0-9]{{3,4}}){_NOT_COUNTED}",
+        lambda m: m[1] + _said_on_the_telephone(m[2]),
+    ),
+    _sub(
+        rf"(?<![0-9.])({_LOVE})(?=快乐|表白|告白|礼物|情人|活动|红包|当天|这天|那天|节)", lambda m: hanzi_digits(m[1])
+    ),
+    _sub(rf"^\s*(?:{_LOVE})\s*[.。!！?？]?$", _refuse("digits that sound like words, or a count")),
     _sub(r"(?<![0-9.])([0-9])米([0-9][1-9])(?![0-9.]|\s?[厘毫公分米])", lambda m: f"{m[1]}米{hanzi_digits(m[2])}"),
     _sub(
         r"(?<![0-9/])[0-9]{1,2}/[0-9]{1,2}(?=月|号|日)|(?<![0-9/])24/7(?![0-9/])", _refuse("a fraction, or two numbers")

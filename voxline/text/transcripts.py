@@ -61,11 +61,12 @@ _TAG = re.compile(
 )
 _MARKUP = re.compile(
     r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>"
-    r"|(?:(?<=^)|(?<=[.?!]\s))>{2,3}(?=\s|[^\W\d_]|$)"
+    r"|(?:(?<=^)|(?<=[.?!]\s))>{2,3}(?:\s?(?-i:[A-Z][A-Z.' -]{0,30}[A-Z.]):(?=\s[^>]{0,80}?(?-i:[a-z])))?"
+    r"(?=\s|[^\W\d_]|$)"
     r"|()\[[0-9]{1,2}(?::[0-9]{2}){1,2}(?:[.,][0-9]{1,3})?\]",
     re.IGNORECASE,
 )
-"""Of subtitles and pages, changes of speakers (>>), and times; what is in a group stands between words."""
+"""Of subtitles and pages, changes of speakers (>>, >> JOHN:), and times; what is in a group stands between words."""
 _NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
 """Punctuation as GigaSpeech writes it."""
 EVERY_TAG = {
@@ -82,8 +83,12 @@ _SILENCE = re.compile(r"(?<!\S)!([A-Za-z]{2,20}(?:[_-][A-Za-z]{2,20})?)(?!\S)")
 """Sounds as HTK and Kaldi write them: !SIL."""
 _BROKEN_WORD = re.compile(
     r"(?:[^\W\d_]|(?<=[^\W\d_])')(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])|(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])-?[^\W\d_]"
+    r"|\[[^\W\d_][\w']{0,20}/[^\W\d_][\w']{0,20}\]"
 )
-"""Letters in brackets within a word: those that were not said (w[hat]-), or that may be (word(s)); notes (word[1])."""
+"""Letters in brackets within a word: those that were not said (w[hat]-), or that may be (word(s)); notes (word[1]).
+
+Two words of which nobody knows which was said: [it's/its].
+"""
 _HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
 _REDACTED = re.compile(
     r"[\[<{]\s*((?:redacted|anonymi[sz]ed|masked|pii|phi|name|first name|last name|person|phone|phone number|"
@@ -160,6 +165,15 @@ Without its joiner each is another word: the Marathi for "valleys" is that for "
 "to him".
 """
 _JOINED_LETTER = re.compile("|".join(_JOINED_LETTERS))
+_TYPED_APART = (
+    (re.compile("\u0e40\u0e40"), "\u0e41"),
+    (re.compile("\u0e4d([\u0e48-\u0e4b]?)\u0e32"), "\\1\u0e33"),
+    (re.compile("\u0ec0\u0ec0"), "\u0ec1"),
+    (re.compile("\u0ecd([\u0ec8-\u0ecb]?)\u0eb2"), "\\1\u0eb3"),
+)
+"""Thai and Lao vowels that are often typed as two letters that look the same; no word has both side by side."""
+_MIDDLE_DOT = re.compile("(?<=[lL])[\u2022\u2027\u2219\u22c5](?=[lL])")
+"""A mark that is typed for that of the Catalan l·l."""
 _KURDISH_E = "\u06d5"
 _KURDISH_E_AS_HEH = "\u0647\u200c"
 """How the Kurdish letter e is typed where a keyboard lacks it; without the mark it is an h."""
@@ -214,7 +228,7 @@ def normalize_transcript(
         # Folded letters may be composed with the marks behind them, such as ｶ with ﾞ.
         text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_WIDTHS))
         text = _QUOTE_AS_GERESH.sub(_GERESH, _QUOTE_AS_GERSHAYIM.sub(_GERSHAYIM, text))
-        text = rules.joined(spell_joined_letters(text))
+        text = rules.joined(spell_joined_letters(_MIDDLE_DOT.sub("\u00b7", text)))
     if remove_marks:
         text = _without_marks(text, letters, remove_marks)
 
@@ -243,13 +257,15 @@ def join_apostrophes(text: str) -> str:
 
 
 def spell_joined_letters(text: str) -> str:
-    """Writes what is spelled with a joiner as the letter that it stands for, so that both spellings are one text.
+    """Writes what is spelled with a joiner, or as two signs, as the letter that it stands for: both are one text.
 
-    >>> spell_joined_letters("হঠাত্\\u200d") == "হঠাৎ"
-    True
+    >>> spell_joined_letters("হঠাত্\\u200d") == "হঠাৎ", spell_joined_letters("\\u0e40\\u0e40ม่") == "แม่"
+    (True, True)
     """
     if _JOINER in text:
         text = _JOINED_LETTER.sub(lambda letter: _JOINED_LETTERS[letter[0]], text)
+    for typed, letter in _TYPED_APART:
+        text = typed.sub(letter, text)
     return text.replace(_NTA_AS_CHILLU, _NTA)
 
 
@@ -395,21 +411,29 @@ _TWICE_ENCODED = re.compile(
 """UTF-8 that was read in another encoding and written again."""
 
 
-_LOST_LETTER = re.compile("[A-Za-z\u00c0-\u024f]+\\?{1,3}[a-z\u00df-\u00ff]+")
+_LINK = re.compile(r"!?\[([^\[\]]{1,200})\]\((?:https?://|www\.|mailto:|/)[^()\s]{0,500}\)")
+"""Of Markdown, whose address is not said."""
+_LOST_LETTER = re.compile("(?<![A-Za-z\u00c0-\u024f])[A-Za-z\u00c0-\u024f]++\\?{1,3}[a-z\u00df-\u00ff]+")
 
 
 def decode_entities(text: str) -> str:
     """A text with the characters that entities of HTML, also if written twice, and codes of URLs stand for.
 
+    Of links of Markdown, the text stays.
+
     >>> decode_entities("don&amp;#39;t, Q&A; AT&amp;T")
     "don't, Q&A; AT&T"
     >>> decode_entities("hello%20world, 50%20"), decode_entities("caf%C3%A9")
     ('hello world, 50%20', 'café')
+    >>> decode_entities("see [our page](https://a.com/b) and (this)")
+    'see our page and (this)'
     """
     for _ in range(_MOST_NESTED):
         if "&" not in text:
             break
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    if "](" in text:
+        text = _LINK.sub(r"\1", text)
     return _PERCENT_CODES.sub(lambda code: urllib.parse.unquote(code[0]), text) if "%" in text else text
 
 
