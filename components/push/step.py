@@ -20,6 +20,7 @@ import msgspec
 
 from voxline.components.push import gate
 from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verdict
+from voxline.components.push.limits import check_limits, describe_missing_judge, refuse_unmeasured
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.smoke_test import run_smoke_test
@@ -86,7 +87,7 @@ def run(
     measured.check_figures()
     source = exported_folder(Path(model))
     _check_evaluated_model(measured, source, settings)
-    gate.refuse_unmeasured(measured, settings)
+    refuse_unmeasured(measured, settings)
 
     models = Registry(registry, settings.model_name)
     publication = _Publication(measured, models, store, settings)
@@ -158,7 +159,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         return publication.record(verdict)
 
     # These checks depend on the evaluation alone, so other runs may use the registry meanwhile.
-    checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
+    checks = check_limits(measured, settings) + gate.check_forgetting(measured, settings)
     checks += gate.check_before(measured, settings) + gate.check_probe(measured, settings)
     checks += gate.check_onnx(measured, settings, source) + check_licences(measured.model_info, settings)
     if settings.smoke_test:
@@ -206,7 +207,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         with contextlib.ExitStack() as unmarked:
             with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
                 folder = f"{models.uri}/{version}"
-                unjudged = gate.describe_missing_judge(measured, settings)
+                unjudged = describe_missing_judge(measured, settings)
                 verdict = Verdict(True, version, folder, in_service, [], checks, settings.promote, unjudged)
                 _describe(incoming, verdict, measured, models, settings)
                 if (source / TRAINED_ON).is_file():

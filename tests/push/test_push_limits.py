@@ -8,7 +8,8 @@ import pytest
 from tests.evaluations import evaluation_info
 from tests.push.conftest import Judge
 from tests.tone_asr_model import MakeAsrModel
-from voxline.components.push.gate import GateCheck, check_limits, check_onnx
+from voxline.components.push.gate import GateCheck, check_onnx
+from voxline.components.push.limits import check_limits
 from voxline.errors import SettingsError
 from voxline.families.asr.evaluate import AsrResult
 from voxline.families.asr.settings import AsrPushSettings as PushSettings
