@@ -565,9 +565,13 @@ class ShortenedRecordings:
             self.endless_example = (
                 self.endless_example or f"{utterance.id} from {utterance.offset:g} to {seconds:.2f} s"
             )
+
+        # Among parts of recordings, one that has lost its times takes all of its own.
         if not utterance.offset and not has_end:
             self.untimed += 1
             self.untimed_example = self.untimed_example or f"{utterance.id} of {seconds:.2f} s"
+
+        # A part may end before its recording; what is meant to be a whole one may not.
         is_part = self.has_offsets or utterance.offset or probed.path in self.parts
         if is_part or seconds <= utterance.duration + DURATION_TOLERANCE_SECONDS:
             return utterance

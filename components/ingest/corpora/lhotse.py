@@ -118,6 +118,8 @@ def _supervision(
     extra = {key: supervision[key] for key in ("language", "gender") if supervision.get(key)}
     for custom in (cut.get("custom"), supervision.get("custom")):
         extra |= custom or {}
+
+    # By its place among the channels: convert counts those of the file.
     if len(channels) > 1:
         extra[CHANNEL_KEY] = channels.index(channel)
 
