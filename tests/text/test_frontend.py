@@ -156,6 +156,7 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
         ("Elm St. Then 5th St. We moved", "elm street then fifth street we moved"),
         ("It was –5, a grade A- or type O-.", "it was minus five a grade a minus or type o minus"),
         ("a 4 in. pipe, 5 in. long, come in. we sat", "a four inch pipe five inches long come in we sat"),
+        ("60 miles/hour, 5 dollars/night, minus -5", "sixty miles per hour five dollars per night minus five"),
         ("the 9-11 attacks, pages 9-11", "the nine eleven attacks pages nine to eleven"),
         (
             "a $1.5 billion-dollar deal, $5 and 3 dollars",

@@ -273,7 +273,7 @@ _FRACTION_RULE = re.compile(
     rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({ANY_UNIT})(?![A-Za-z0-9²³/])"
 )
 _PER_RULE = re.compile(
-    r"((?<=[0-9])\s?[A-Za-z]{1,2}|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
+    r"((?<=[0-9])\s?[A-Za-z]{1,2}|(?<=[0-9])\s[a-z]{3,12}s|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
     rf"(hour|day|night|week|month|year|person|user|unit|piece|mile|gallon|h|hr|wk|mo|yr|{ANY_UNIT})\b"
 )
 _PER = {"h": "hour", "hr": "hour", "wk": "week", "mo": "month", "yr": "year"}

@@ -86,6 +86,7 @@ _INCH = re.compile(
     r"[\s-]?in\.(?=[,;:)]|\s(x\s|[a-z]{2,20}\b))"
 )
 """5 in. pipes: a dot that ends no sentence."""
+_MINUS_TWICE = re.compile(r"(?<=\bminus )[-−](?=[0-9])")
 _NO_INCH = frozenset(
     "the this that these those a an my your his her its our their which total all case here there now then so".split()  # noqa: SIM905
 )
@@ -420,6 +421,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _DASH_AS_MINUS.sub("minus ", text),
     lambda text: _DOLLAR_TWICE.sub(r"\1 ", _NINE_ELEVEN.sub("nine eleven", text)),
     lambda text: _INCH.sub(_inch, text),
+    lambda text: _MINUS_TWICE.sub("", text),
     lambda text: _CARD.sub(
         lambda match: ", ".join(map(numbers.digit_by_digit, re.findall("[0-9]{4}", match[0]))), text
     ),
