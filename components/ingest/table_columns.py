@@ -502,6 +502,7 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
                 f"from {USUAL_COLUMNS['channel'][0]}; corpus.columns.channel names another column"
             )
 
+    # A set may be of anything, such as the corpora of a collection.
     if "split" not in columns:
         splits = [name for name in further if _SPLIT.fullmatch(_words(name)) and sample.get(name)]
         splits = [name for name in splits if _words(name) not in ("set", "sets", "dataset", "data set")]
@@ -510,6 +511,7 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
             f"{USUAL_COLUMNS['split'][0]}; corpus.columns.split names another column"
             for name in splits
         ]
+    # Tools for annotation keep the rows that nobody wanted.
     for name in further:
         if _VERDICT.fullmatch(_words(name)) and {str(value).strip().lower() for value in sample.get(name, ())} & {
             *_VERDICT_VALUES

@@ -200,6 +200,7 @@ def tell_fields(rows: Sequence[Sequence[str]], table: str) -> Fields:
 
 def _tell_four(rows: Sequence[Sequence[str]], table: str) -> Fields | None:
     """Tells the first three fields as if they were all, and the last by itself; None if the last is nothing known."""
+    # The last field first: it is none of the three that LJSpeech has.
     values = [row[3] for row in rows]
     label = "length" if _most(rows, 3, _NUMBER.fullmatch) else _label(values)
     if label != "length" and (len(rows) == 1 or not (label or _are_names(values))):
