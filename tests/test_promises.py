@@ -97,6 +97,22 @@ def test_every_heavy_target_has_a_promise_and_every_promise_a_test() -> None:
     assert {pattern for pattern in patterns if not any(re.search(pattern, test) for test in tests)} == set()
 
 
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        (["PARENT=somewhere", "AUDIO=absent.wav"], "AUDIO=absent.wav is not a file"),
+        (["WHISPER=absent", "PY=false"], "PARENT=folder, as the Hub has it, or PARENT=hf://openai/whisper-tiny.en@"),
+    ],
+)
+def test_the_demo_of_people_says_at_once_what_is_missing(variables: list[str], told: str) -> None:
+    ended = subprocess.run(
+        ["make", "READY=", *variables, "demo-people"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_each_promise_of_security_has_a_test_that_is_not_slow() -> None:
     """`make test` leaves the slow tests out, and still tries each promise that needs no engine."""
     promises = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("## Promises")[2]

@@ -21,6 +21,7 @@ WRITES = {
     "refresh.yml": {"id-token"},
     "scan.yml": set(),
     "tests.yml": set(),
+    "models.yml": {"contents", "id-token", "attestations"},
     "wheel.yml": {"contents", "id-token", "attestations"},
 }
 """Workflow → what its jobs may write; the repository's code nowhere."""
