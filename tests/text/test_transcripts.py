@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from voxline.text.alphabet import Alphabet, UnsupportedText, split_words
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendKind, FrontendSettings
-from voxline.text.transcripts import normalize_transcript
+from voxline.text.transcripts import normalize_transcript, spell_joined_letters
 
 LATIN = " abcdefghijklmnopqrstuvwxyz"
 
@@ -65,7 +65,11 @@ def test_no_letter_is_changed_by_what_stands_around_it(data: st.DataObject, lang
     text = data.draw(st.text(st.sampled_from(letters.replace(" ", "") + " " * 5 + MARKS), max_size=40))
     symbols = normalize_transcript(text, letters)
     meant = unicodedata.normalize("NFC", text).replace("र्\u200d", "ऱ्")  # the joiner makes it another letter
-    assert only_letters(symbols, letters) == only_letters(meant, letters)
+    # Two Thai signs side by side are one letter.
+    expected = [only_letters(side, letters) for side in (symbols, meant)]
+    if language == "th":
+        expected = list(map(spell_joined_letters, expected))
+    assert expected[0] == expected[1]
     assert normalize_transcript(symbols, letters) == symbols
 
 

@@ -240,8 +240,18 @@ def normalize_transcript(
     if "'" in text:  # once more, beside what marks have become
         text = _LONE_QUOTES.sub(" ", _without_pairs(text) if has_quotes else text)
 
+    # Marks that are gone may have stood between two signs of one letter.
+    if not text.isascii():
+        text = _join_signs(text)
+
     # Lower case may decompose a letter, hence NFC a second time.
     return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def _join_signs(text: str) -> str:
+    for typed, letter in _TYPED_APART:
+        text = typed.sub(letter, text)
+    return text
 
 
 def join_apostrophes(text: str) -> str:
@@ -264,9 +274,7 @@ def spell_joined_letters(text: str) -> str:
     """
     if _JOINER in text:
         text = _JOINED_LETTER.sub(lambda letter: _JOINED_LETTERS[letter[0]], text)
-    for typed, letter in _TYPED_APART:
-        text = typed.sub(letter, text)
-    return text.replace(_NTA_AS_CHILLU, _NTA)
+    return _join_signs(text).replace(_NTA_AS_CHILLU, _NTA)
 
 
 def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
