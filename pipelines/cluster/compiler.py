@@ -165,9 +165,9 @@ def _check_tpu(config: RunConfig) -> None:
     for step in graph_of(config.pipeline):
         devices = config.cluster.steps.for_step(step).devices
         settings = config.section(step)
-        if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_compiled():
+        if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_on_tpus():
             raise SettingsError(
-                f"cluster.steps.{step}.accelerator is a TPU, and {settings.not_compiled()}; give a GPU, or "
+                f"cluster.steps.{step}.accelerator is a TPU, and {settings.not_on_tpus()}; give a GPU, or "
                 "accelerator: null"
             )
 

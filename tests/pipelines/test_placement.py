@@ -262,6 +262,13 @@ def test_a_tpu_is_refused_for_a_training_that_xla_cannot_compile(tmp_path: Path)
     compile_to_yaml(on_cpus, tmp_path / "ir.yaml")
 
 
+def test_a_tpu_is_refused_for_a_training_in_float16(tmp_path: Path) -> None:
+    files = [ROOT / "configs/asr/librispeech.yaml", ROOT / "configs/cluster/gke-tpu.yaml"]
+    config = load_config(files, ["corpus.uri=gs://speech/LibriSpeech", "train.precision=mixed_float16"])
+    with pytest.raises(SettingsError, match=r"is a TPU, and TPUs multiply in bfloat16 .*mixed_bfloat16"):
+        compile_to_yaml(config, tmp_path / "ir.yaml")
+
+
 def mounts(folder: Path, claims: str, changes: list[str] | None = None, pipeline: str = "asr") -> dict[str, list[str]]:
     """The claims that each step mounts."""
     (folder / "run.yaml").write_text(

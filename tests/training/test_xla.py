@@ -183,6 +183,11 @@ class FourCores(tf.distribute.TPUStrategy):  # type: ignore[misc]
         pass
 
 
+def test_float16_is_refused_on_a_tpu() -> None:
+    with pytest.raises(SettingsError, match=r"train\.precision is mixed_float16, and TPUs multiply in bfloat16"):
+        check_strategy(FourCores(), tiny_asr_settings(precision="mixed_float16"))
+
+
 @pytest.mark.parametrize("xla", [False, True])
 def test_a_batch_that_the_cores_of_a_tpu_cannot_share_evenly_is_refused(xla: bool) -> None:
     """Several devices that are no TPU are refused in asr/test_train_module.py."""

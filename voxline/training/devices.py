@@ -146,11 +146,14 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
             "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
         )
 
-    if is_tpu(strategy) and (reason := settings.not_compiled()):
+    if is_tpu(strategy) and settings.not_compiled():
         raise SettingsError(
-            f"train.model.kind: {reason}, and a TPU runs compiled steps alone; train on a GPU or a CPU "
-            "(cluster.steps.train.accelerator)"
+            f"train.model.kind: {settings.not_compiled()}, and a TPU runs compiled steps alone; train on a GPU or a "
+            "CPU (cluster.steps.train.accelerator)"
         )
+
+    if is_tpu(strategy) and settings.not_on_tpus():
+        raise SettingsError(f"train.precision is {settings.precision}, and {settings.not_on_tpus()}")
 
     if (settings.xla or is_tpu(strategy)) and settings.batch_seconds:
         raise SettingsError(

@@ -451,3 +451,9 @@ class TrainSettings(Settings):
     def not_compiled(self) -> str:
         """Reason why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
         return ""
+
+    def not_on_tpus(self) -> str:
+        """Reason for which no TPU can run this training; empty: one can."""
+        if self.precision == "mixed_float16":
+            return "TPUs multiply in bfloat16 and not in float16 (train.precision: mixed_bfloat16)"
+        return self.not_compiled()
