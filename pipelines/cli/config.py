@@ -110,7 +110,9 @@ def init_config(
     parent: Annotated[
         str,
         typer.Option(
-            metavar="MODEL", help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one."
+            metavar="MODEL",
+            help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one; of voices, a Piper "
+            "voice (.onnx) or hf://.",
         ),
     ] = "",
     language: Annotated[
@@ -132,6 +134,7 @@ def init_config(
       voxline config init recordings -o commands.yaml
       voxline config init recordings --parent whisper-tiny.en
       voxline config init recordings --pipeline tts -o voice.yaml
+      voxline config init recordings --pipeline tts --parent en_US-joe-medium.onnx
     """
     from voxline.pipelines.config.scaffold import propose_config, write_config
 

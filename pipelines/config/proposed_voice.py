@@ -1,5 +1,6 @@
 """The configs of `voxline config init` for models that make speech: a voice, and the vocoder that it speaks through.
 
+A voice begins with random weights, or with those of a public one (`--parent`), whose rate, texts and sizes it has then.
 Both read the same recordings in the same way, so that a voice can ship its vocoder. The sizes of the networks and the
 steps planned are those of `configs/tts/phrases.yaml` and `configs/vocoder/demo.yaml`, which docs/voices.md and
 docs/vocoders.md measure.
@@ -11,11 +12,18 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from voxline.errors import SettingsError
+from voxline.families.asr.tuning_config import flow_mapping, quoted
 from voxline.families.tts.family import FRONTEND_ALPHABETS
 from voxline.families.tts.settings import TtsPushSettings
+from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
+from voxline.families.tts.vits.settings import VitsSettings
+from voxline.inference.tensorflow_import import has_accelerator_driver
 from voxline.pipelines.config.corpus_look import CorpusLook
+from voxline.registry.hub import HUB_SCHEME
 from voxline.text.alphabet import Alphabet, is_ideograph
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendKind, FrontendSettings
@@ -33,6 +41,9 @@ EPOCHS = {"tts": 8, "vocoder": 12}
 EVALUATED = 500
 """Steps between validations."""
 BATCH = {"tts": 16, "vocoder": 4}
+TUNED_STEPS = 1_500
+"""Of a public voice, with those in which its posterior encoder learns (`vits.posterior_steps`)."""
+TUNED_BATCH = 8
 TESTED = 40
 """Utterances to test on, if there are enough; half as many are for dev."""
 MCD_SPREAD = 0.5
@@ -66,18 +77,86 @@ class VoiceProposal:
     validated: int
 
 
-def propose_voice(pipeline: str, look: CorpusLook, language: str = "") -> VoiceProposal:
+@dataclasses.dataclass(frozen=True)
+class PublicVoice:
+    """A public voice, as far as a config repeats it.
+
+    Attributes:
+      name: with its licence, for the terminal.
+      location: for `train.start.model`.
+      convert: the keys about text.
+      features: of `extract`.
+      model: of `train.model`: what differs from the defaults.
+    """
+
+    name: str
+    location: str
+    sample_rate: int
+    convert: dict[str, Any]
+    features: dict[str, Any]
+    model: dict[str, Any]
+
+
+def open_parent(parent: str, look: CorpusLook) -> PublicVoice:
+    """Reads a public voice for a config that tunes it.
+
+    Raises:
+      SettingsError: it is no VITS, or does not exist.
+      TransientError: the Hub cannot be reached.
+      WorkError: a file of it is damaged.
+    """
+    if not is_public_voice(parent):
+        raise SettingsError(
+            f"--parent {parent}: a Piper voice is accepted (NAME.onnx with NAME.onnx.json beside it), and a VITS of "
+            "the Hub (hf://owner/name@commit)"
+        )
+    voice = open_public_voice(parent)
+    info = voice.info
+    sizes = VitsSettings.of(info.settings["model"])
+
+    # Rows of speakers follow from a corpus of several; that of one keeps the table, and tunes the first row.
+    table = ("speakers", "speaker_units", "speaker") if look.speakers > 1 else ()
+    plain = VitsSettings().plain()
+    changed = {key: value for key, value in sizes.plain().items() if value != plain[key] and key not in table}
+
+    # Phonemes of its language, or the letters that it knows.
+    kept = ("kind", "language") if info.frontend["kind"] == "phonemes" else ("kind",)
+    frontend = {key: info.frontend[key] for key in kept}
+    letters = {} if frontend["kind"] == "phonemes" else {"alphabet": info.alphabet}
+    features = {"mels": 80, **{key: round(info.features[key], 10) for key in ("hop_seconds", "window_seconds")}}
+    licence = f" ({voice.ancestor.licence})" if voice.ancestor.licence else ""
+    return PublicVoice(
+        f"{voice.ancestor.name}{licence}",
+        parent if parent.startswith(HUB_SCHEME) else str(Path(parent).absolute()),
+        info.sample_rate,
+        {"frontend": frontend, **letters},
+        features,
+        {"kind": "vits", **changed},
+    )
+
+
+def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: str = "") -> VoiceProposal:
     """Proposes a config for a voice, or for a vocoder of its recordings.
 
     Args:
       pipeline: tts or vocoder.
-      language: of the texts, such as en, zh or it; empty: by their letters.
+      language: of the texts, such as en, zh or it; empty: by their letters, or the parent's.
+      parent: a public voice to tune; empty: random weights.
+
+    Raises:
+      SettingsError, TransientError, WorkError: as `open_parent`.
     """
+    public = open_parent(parent, look) if parent else None
+
     # Rates up to that of published voices are kept; 80 mels show little of higher ones.
     count = len(look.entries)
     rate = look.sample_rate if look.sample_rate <= HIGHEST_RATE else 22_050
     texts = [*look.texts, *look.further_texts]
     text, read_as = _text(texts, language)
+    if public:
+        rate = public.sample_rate
+        text = public.convert
+        read_as = f"as the parent reads it: {flow_mapping(text['frontend'])}"
     lost, warnings = _warn_of_texts(texts, text)
 
     # A voice needs few utterances to be judged by, and all others to learn from. Dev has half of what test has.
@@ -86,17 +165,26 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "") -> VoiceP
     held_out = "the corpus' own" if look.has_test else f"{round(test * count):,} utterances to test"
 
     # So many steps as a network of this size needs, however few utterances there are.
-    batch = BATCH[pipeline]
+    batch = TUNED_BATCH if public else BATCH[pipeline]
     in_epoch = max(1, math.floor((0.85 if look.has_test else 1 - test - dev) * count / batch))
-    epochs = max(EPOCHS[pipeline], math.ceil(STEPS[pipeline] / in_epoch))
-    train = _voice(epochs, batch) if pipeline == "tts" else _vocoder(epochs, batch, rate)
-    validate = ["validate: {unseen_characters: {severity: warning}}  # few texts have a rare sound"] * (count < 1_000)
+    least = TUNED_STEPS if public else STEPS[pipeline]
+    epochs = max(EPOCHS[pipeline], math.ceil(least / in_epoch))
+    if public:
+        train = _tuned_voice(public, epochs, batch)
+        features = flow_mapping(public.features)
+    else:
+        train = _voice(epochs, batch) if pipeline == "tts" else _vocoder(epochs, batch, rate)
+        features = _features(rate)
+    rare = "the parent knows them" if public else "few texts have a rare sound"
+    lenient = bool(public) or count < 1_000
+    validate = [f"validate: {{unseen_characters: {{severity: warning}}}}  # {rare}"] * lenient
     gate, finding = _gate(round(test * count), look) if pipeline == "tts" else ([], [])
 
     steps = epochs * in_epoch
     # The terminal shows the same kinds of lines for each pipeline.
     findings = [
         f"split      {held_out}",
+        *([f"parent     {public.name}"] if public else []),
         f"text       {read_as}",
         f"sound      {rate:,} Hz, 80 mels, quiet ends cut off",
         f"training   {epochs:,} epochs, about {steps:,} steps{'' if look.complete else ' or more'}",
@@ -105,17 +193,18 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "") -> VoiceP
             if count < 3
             else []
         ),
-        *_warn_of_speakers(look),
+        *([] if public else _warn_of_speakers(look)),
         *warnings,
         *finding,
     ]
     return VoiceProposal(
         split={} if look.has_test else {"by": "utterance", "test": test, "dev": dev},
         convert={"sample_rate": rate, **text, "trim_db": 40},
-        lines=[*validate, f"extract: {{features: {_features(rate)}}}", *train, *gate],
+        lines=[*validate, f"extract: {{features: {features}}}", *train, *gate],
         findings=findings,
         lost=lost,
-        steps=steps,
+        # The graph of a VITS takes longer to build than a few of its steps.
+        steps=0 if public else steps,
         validated=math.ceil(steps / EVALUATED) * round(dev * count),
     )
 
@@ -126,6 +215,19 @@ def _voice(epochs: int, batch: int) -> list[str]:
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.003, warm_up_steps: 100,",
         "  model: {kind: fastspeech, channels: 160, hidden: 480, encoder_layers: 3, decoder_layers: 4, kernel: 7},",
         f"  evaluate_steps: {EVALUATED}, export: {{onnx: float32}}}}  # speaks without TensorFlow",
+    ]
+
+
+def _tuned_voice(public: PublicVoice, epochs: int, batch: int) -> list[str]:
+    # What the exported voice does not keep is smaller where a CPU trains it.
+    small = "" if has_accelerator_driver() else "posterior_layers: 8, discriminators: {width: 0.25}, "
+    model = flow_mapping(public.model)
+    return [
+        f"train: {{epochs: {epochs}, batch_size: {batch}, evaluate_steps: {EVALUATED},",
+        f"  start: {{model: {quoted(public.location)}, rate_share: 1.0}},",
+        f"  model: {model},  # the parent's",
+        f"  vits: {{{small}posterior_steps: 200}},  # in which the voice itself rests",
+        "  export: {onnx: float32}}  # speaks without TensorFlow",
     ]
 
 

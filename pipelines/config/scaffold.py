@@ -127,7 +127,7 @@ def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str)
     """Looks at a folder, and proposes a config for it.
 
     Args:
-      parent: a public model to tune (`tuning_config`); empty: a model from random weights.
+      parent: a public model to tune (`tuning_config`, `open_parent`); empty: a model from random weights.
       language: that it is asked for, or of a voice's texts.
       pipeline: of `PIPELINES`.
 
@@ -137,8 +137,8 @@ def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str)
     # Mistakes of the command first: a look at a large corpus takes seconds.
     if pipeline not in PIPELINES:
         raise SettingsError(f"--pipeline {pipeline!r}: accepted: {', '.join(PIPELINES)}")
-    if parent and pipeline != "asr":
-        raise SettingsError(f"--parent {parent}: public models are tuned as recognizers, by --pipeline asr")
+    if parent and pipeline not in ("asr", "tts"):
+        raise SettingsError(f"--parent {parent}: public models are tuned by --pipeline asr, and voices by tts")
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
     look = look_at_corpus(folder)
@@ -146,7 +146,7 @@ def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str)
     # The name of the run must match `run_config.NAME_PATTERN`.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
     if pipeline in VOICES:
-        return _voice(look, name, folder.absolute(), pipeline, language)
+        return _voice(look, name, folder.absolute(), pipeline, language, parent)
     count = len(look.entries)
     small = look.complete and count < 1_000
     split = propose_split(look, small=small)
@@ -243,10 +243,10 @@ def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str)
     )
 
 
-def _voice(look: CorpusLook, name: str, folder: Path, pipeline: str, language: str) -> ConfigProposal:
+def _voice(look: CorpusLook, name: str, folder: Path, pipeline: str, language: str, parent: str) -> ConfigProposal:
     """The config for a voice, or for a vocoder."""
     # A split of its own: one speaker is in all parts, and a voice is judged by few utterances.
-    voice = propose_voice(pipeline, look, language)
+    voice = propose_voice(pipeline, look, language, parent)
     head = [WRITTEN, f"pipeline: {pipeline}", f"name: {quoted(name)}"]
     corpus = [
         "corpus:",

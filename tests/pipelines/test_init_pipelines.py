@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.families.tts.test_vits import write_piper_voice
 from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.errors import SettingsError
 from voxline.families.asr.tuning_config import _fits_a_graph
+from voxline.families.tts.vits.parents import open_public_voice
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
@@ -65,6 +67,43 @@ model = voxline.load_{kind}(sys.argv[1])
 print({call})
 print({{"tensorflow", "keras"}} & {{name for name, module in sys.modules.items() if module}})
 """
+
+
+@pytest.mark.parametrize("names", [["ann"], ["ann", "ben", "eve"]])
+@pytest.mark.parametrize("known", [(), ("joe", "ann")])
+def test_a_public_voice_is_tuned_in_its_own_size(names: list[str], known: tuple[str, ...], tmp_path: Path) -> None:
+    voice, _ = write_piper_voice(tmp_path / "voice", known)
+    corpus = noises(tmp_path / "clips", ["hello world.", "tell me!"] * 15, speaker="{}")
+    lines = [json.loads(line) for line in (corpus / "manifest.jsonl").read_text().splitlines()]
+    spoken = [{**line, "speaker": names[number % len(names)]} for number, line in enumerate(lines)]
+    (corpus / "manifest.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in spoken))
+
+    proposal = propose_config(corpus, pipeline="tts", parent=str(voice))
+    config: Any = load_config(proposal.text, pipeline="tts")
+    train = config.train
+    parent = open_public_voice(str(voice))
+    sizes = parent.info.settings["model"]
+    assert config.convert.frontend.kind == "phonemes"
+    assert (config.convert.sample_rate, config.convert.alphabet) == (parent.info.sample_rate, "ipa")
+    train.model.check_features(config.extract.features)
+    assert train.start.model == str(voice)
+
+    # Speakers of a corpus of several are those of the corpus: their rows follow from it.
+    free = {"speakers", "speaker_units", "speaker"} if len(names) > 1 else set()
+    plain = train.model.plain()
+    assert {key: plain[key] for key in sizes.keys() - free} == {key: sizes[key] for key in sizes.keys() - free}
+    assert all(plain[key] == 0 for key in free)
+    assert not [line for line in proposal.findings if "learns one voice" in line]
+    assert any(line.startswith("parent     tiny (CC0)") for line in proposal.findings)
+
+
+def test_what_is_no_voice_is_refused_as_its_parent(tmp_path: Path) -> None:
+    corpus = noises(tmp_path / "clips", ["hello world."] * 4)
+    with pytest.raises(SettingsError, match=r"--parent whisper-tiny.en: a Piper voice is accepted .*hf://owner/name"):
+        propose_config(corpus, pipeline="tts", parent="whisper-tiny.en")
+    voice, _ = write_piper_voice(tmp_path / "voice")
+    with pytest.raises(SettingsError, match="by --pipeline asr, and voices by tts"):
+        propose_config(corpus, pipeline="vocoder", parent=str(voice))
 
 
 def without_tensorflow(model: Path, kind: str, call: str, *arguments: str) -> list[str]:
@@ -232,8 +271,8 @@ def test_a_voice_of_few_test_utterances_has_a_margin_that_they_can_show(tmp_path
 def test_a_pipeline_without_a_proposal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--pipeline 'intents': accepted: asr, tts, vocoder, refresh"):
         propose_config(tmp_path, pipeline="intents")
-    with pytest.raises(SettingsError, match=r"public models are tuned as recognizers"):
-        propose_config(tmp_path, parent="whisper-tiny.en", pipeline="tts")
+    with pytest.raises(SettingsError, match=r"public models are tuned by --pipeline asr, and voices by tts"):
+        propose_config(tmp_path, parent="whisper-tiny.en", pipeline="refresh")
 
 
 def test_the_command_names_the_pipeline_to_run_next(tmp_path: Path) -> None:
