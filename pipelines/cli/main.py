@@ -353,9 +353,9 @@ def accelerator_check(
     import dataclasses
     import json
 
-    from voxline.inference.tensorflow_import import has_accelerator_driver
     from voxline.pipelines.console import Console, redirect_stdout_to
-    from voxline.pipelines.local.accelerator_check import NETWORKS, PRECISIONS, CheckOptions, check_networks
+    from voxline.pipelines.local.accelerator_check import PRECISIONS, CheckOptions, check_networks
+    from voxline.pipelines.local.checked_networks import NETWORKS
 
     # Mistakes end it before anything is made.
     for option, values, known in (("network", networks, NETWORKS), ("precision", precisions, PRECISIONS)):
@@ -365,7 +365,7 @@ def accelerator_check(
         raise SettingsError(f"--size {size!r}: accepted: full, small")
 
     # Without an accelerator networks of their usual size would take hours.
-    small = size == "small" or (not size and not has_accelerator_driver())
+    small = size == "small" if size else None
     options = CheckOptions(
         tuple(networks or NETWORKS), tuple(precisions or PRECISIONS), steps, small=small, minutes=minutes
     )

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 
 from voxline.data.dataset import Dataset
-from voxline.errors import VoxlineError
+from voxline.errors import VoxlineError, WorkError
 from voxline.families.family import find_family
-from voxline.inference.tensorflow_import import start_tensorflow
+from voxline.inference.tensorflow_import import has_accelerator_driver, start_tensorflow
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.local.checked_networks import NETWORKS, config_document, write_corpus
 from voxline.pipelines.local.single_step import last_output, run_step
 from voxline.progress import print_status
-from voxline.settings import merge
 from voxline.store.scratch import scratch_root
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -47,97 +47,14 @@ RATE = 1e-4
 """Learning rate: low, so that a difference comes from the computing, and not from a path that differs ever more."""
 LEAST_TIMED = 3
 LATE = "not in time"
-UTTERANCES = 64
-SECONDS = (2.0, 8.0)
-SMALL_UTTERANCES = 16
-SMALL_SECONDS = (1.0, 1.5)
-"""Recordings, and their shortest and longest length; of a small check."""
-SAMPLE_RATE = 22_050
-WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DESCRIBED_SECONDS = 180.0
+"""Time that a driver may take to start, as on a machine that was just booted."""
 VOCODED_SECONDS = 10.0
 ROUNDS = 3
 SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=200")
-WORKER = ("-m", "voxline.pipelines.local.accelerator_check")
+WORKER = ("-P", "-m", "voxline.pipelines.local.accelerator_check")
 RESULT = "RESULT "
 """Begins a line of a worker that its parent reads; drivers print to standard output too."""
-
-_VOICE_FEATURES = {"mels": 80, "hop_seconds": 256 / SAMPLE_RATE, "window_seconds": 1024 / SAMPLE_RATE}
-_DROPOUT = ("prenet_dropout", "zoneout", "encoder_dropout", "decoder_dropout", "postnet_dropout")
-_SMALL_DECODER = {"prenet": [16, 12], "attention": {"units": 16, "location_filters": 4, "location_kernel": 7}}
-_SMALL_GENERATOR = {"residual_kernels": [3], "residual_dilations": [[1]], "residual_block": "single", "channels": 16}
-_SMALL_JUDGES = {"periods": [3], "scales": 0, "width": 0.01}
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedNetwork:
-    """A network to check.
-
-    Attributes:
-      title: for the table.
-      family: its pipeline.
-      train: the section `train`: the sizes that it is trained with.
-      small: what a small check changes of it.
-      features: those that it reads.
-      trains: whether it trains, or only speaks.
-    """
-
-    title: str
-    family: str
-    train: dict[str, Any]
-    small: dict[str, Any]
-    features: dict[str, Any] = dataclasses.field(default_factory=lambda: _VOICE_FEATURES)
-    trains: bool = True
-
-
-# Those whose graphs take longest to build are last.
-# fmt: off
-NETWORKS = {
-    "deepspeech2": CheckedNetwork(
-        "Deep Speech 2", "asr",
-        {"model": {"kind": "deepspeech2", "layers": 5, "units": 800, "dropout": 0}},
-        {"model": {"layers": 1, "units": 12}}, features={},
-    ),
-    "conformer": CheckedNetwork(
-        "Conformer", "asr",
-        {"model": {"kind": "conformer", "subsampling": 4, "layers": 16, "units": 256, "heads": 4, "dropout": 0}},
-        {"model": {"layers": 1, "units": 16, "heads": 2, "kernel": 5}}, features={},
-    ),
-    "whisper": CheckedNetwork(
-        "Whisper tiny, CTC", "asr",
-        {"model": {"kind": "whisper"}},
-        {"model": {"layers": 1, "units": 16, "heads": 2}}, features={"kind": "whisper"},
-    ),
-    "vocos": CheckedNetwork(
-        "Vocos with discriminators", "vocoder",
-        {"model": {"kind": "vocos"}, "discriminators": {"start_step": 0}},
-        {"model": {"channels": 8, "hidden": 8, "layers": 1}, "discriminators": _SMALL_JUDGES, "segment_frames": 16},
-    ),
-    "hifigan": CheckedNetwork(
-        "HiFi-GAN", "vocoder", {"model": {"kind": "hifigan"}}, {"model": _SMALL_GENERATOR}, trains=False
-    ),
-    "waveglow": CheckedNetwork(
-        "WaveGlow", "vocoder",
-        {"model": {"kind": "waveglow"}},
-        {"model": {"flows": 2, "early_every": 1, "layers": 1, "channels": 4}}, trains=False,
-    ),
-    "tacotron2": CheckedNetwork(
-        "Tacotron 2", "tts",
-        {"model": {"kind": "tacotron2", "reduction": 2, **dict.fromkeys(_DROPOUT, 0)}},
-        {"model": {
-            "reduction": 5, "embedding": 16, "encoder_convolutions": 1, "encoder_channels": 16, "encoder_lstm": 8,
-            "decoder_units": 24, "postnet_layers": 2, "postnet_channels": 8, **_SMALL_DECODER,
-        }},
-    ),
-    "vits": CheckedNetwork(
-        "VITS", "tts",
-        {"model": {"kind": "vits"}},
-        {"model": {
-            "units": 12, "layers": 1, "feed_forward": 16, "latent": 8, "flows": 2, "flow_layers": 1,
-            "duration_flows": 1, "duration_layers": 1, "duration_bins": 4, **_SMALL_GENERATOR,
-        }, "vits": {"posterior_layers": 2, "segment_frames": 8, "discriminators": _SMALL_JUDGES}},
-    ),
-}
-# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,14 +64,14 @@ class CheckOptions:
     Attributes:
       networks: of `NETWORKS`.
       steps: timed steps of each network in each precision, at most.
-      small: networks of a few thousand weights on short recordings, as for a machine without an accelerator.
+      small: networks of a few thousand weights on short recordings; None: where there is no accelerator.
       minutes: after which nothing more starts, and what runs is ended.
     """
 
     networks: tuple[str, ...] = tuple(NETWORKS)
     precisions: tuple[str, ...] = PRECISIONS
     steps: int = 50
-    small: bool = False
+    small: bool | None = None
     minutes: float = 8.0
 
 
@@ -240,7 +157,7 @@ class AcceleratorReport:
     def markdown(self) -> str:
         """Tables to paste."""
         lines = [
-            f"Accelerator: {', '.join(self.accelerators) or 'none, so all is of the processor'}  ",
+            f"Accelerator: {', '.join(self.accelerators) or _no_accelerator()}  ",
             f"Processor: {self.processor}  ",
             f"{self.versions}",
             "",
@@ -278,7 +195,7 @@ def check_networks(options: CheckOptions) -> AcceleratorReport:
     """Trains each network on this machine's accelerator, or on its CPU where there is none.
 
     Raises:
-      WorkError: the recordings cannot be made.
+      WorkError: TensorFlow does not start.
     """
     deadline = time.monotonic() + 60 * options.minutes
     trainings: list[TrainingRow] = []
@@ -289,10 +206,15 @@ def check_networks(options: CheckOptions) -> AcceleratorReport:
 
         # This process never imports TensorFlow: it would hold the accelerator's memory.
         with _Worker({"task": "describe"}, folder) as worker:
-            described: dict[str, Any] = next(worker.results(60.0), {"accelerators": [], "versions": ""})
+            found = list(worker.results(DESCRIBED_SECONDS))
+        if not found:
+            raise WorkError(f"TensorFlow does not start here: {worker.problem()}")
+        (described,) = found
         accelerators = tuple(described["accelerators"])
-        print_status(f"check-accelerator: {', '.join(accelerators) or 'no accelerator, the CPU trains'}")
-        _write_corpus(folder / "corpus", options.small)
+        print_status(f"check-accelerator: {', '.join(accelerators) or _no_accelerator()}")
+        small = not accelerators if options.small is None else options.small
+        options = dataclasses.replace(options, small=small)
+        write_corpus(folder / "corpus", small)
 
         # Each network may take its part of the time that is left, so what one does not use is the others'.
         for position, name in enumerate(options.networks):
@@ -301,7 +223,7 @@ def check_networks(options: CheckOptions) -> AcceleratorReport:
                 unchecked += options.networks[position:]
                 break
             share = left / (len(options.networks) - position)
-            check = _NetworkCheck(name, options, folder, bool(accelerators), share, deadline)
+            check = _NetworkCheck(name, options, folder, bool(accelerators), share)
             trainings += check.train()
             vocodings += check.vocode()
 
@@ -314,22 +236,19 @@ class _NetworkCheck:
     """The check of one network.
 
     Args:
-      share: seconds that it may take of the time left.
-      deadline: when all ends.
+      share: seconds that it may take; what then runs is ended.
     """
 
-    def __init__(
-        self, name: str, options: CheckOptions, folder: Path, has_accelerator: bool, share: float, deadline: float
-    ) -> None:
+    def __init__(self, name: str, options: CheckOptions, folder: Path, has_accelerator: bool, share: float) -> None:
         self.name = name
         self.network = NETWORKS[name]
         self.options = options
         self.folder = folder
         self.has_accelerator = has_accelerator
         self.share = share
-        self.deadline = deadline
+        self.deadline = time.monotonic() + share
         # The features of its recordings, as a run computes them; networks with the same ones share them.
-        self.document = config_document(name, options.small, folder)
+        self.document = config_document(name, bool(options.small), folder)
         config = load_config([self.document])
         for step in ("ingest", "convert", "extract"):
             run_step(step, config, folder / "run" / name, {})
@@ -341,12 +260,14 @@ class _NetworkCheck:
 
         # The losses to compare with are the CPU's: of a process that does not see the accelerator.
         reference = self.folder / f"{self.name}.npz"
-        if self.has_accelerator or "float32" not in self.options.precisions:
-            with self._worker(task="train", precisions=["float32"], on_cpu=True, reference=str(reference), steps=0):
-                pass
-
         rows: list[TrainingRow] = []
         remaining = list(self.options.precisions)
+        if self.has_accelerator or "float32" not in self.options.precisions:
+            problem = self._write_reference(reference)
+            if problem:
+                rows.append(TrainingRow(self.name, "float32", problem=f"the CPU's own training: {problem}"))
+                print_status(f"check-accelerator: {_summary(rows[-1])}")
+
         while remaining and time.monotonic() < self.deadline:
             with self._worker(task="train", precisions=remaining, on_cpu=False, reference=str(reference)) as worker:
                 for values in worker.results(self.deadline - time.monotonic()):
@@ -358,6 +279,16 @@ class _NetworkCheck:
                 rows.append(TrainingRow(self.name, remaining.pop(0), problem=worker.problem()))
                 print_status(f"check-accelerator: {_summary(rows[-1])}")
         return [*rows, *(TrainingRow(self.name, precision, problem=LATE) for precision in remaining)]
+
+    def _write_reference(self, file: Path) -> str:
+        """Lets the CPU train alone. Returns why it did not; empty: it did."""
+        options: dict[str, Any] = {"precisions": ["float32"], "on_cpu": True, "steps": 0, "writes_reference": True}
+        with self._worker(task="train", reference=str(file), **options) as worker:
+            rows = list(worker.results(self.deadline - time.monotonic()))
+        if not rows:
+            return worker.problem()
+        problem: str = rows[0]["problem"]
+        return problem
 
     def vocode(self) -> list[VocodingRow]:
         if self.network.family != "vocoder":
@@ -372,65 +303,13 @@ class _NetworkCheck:
     def _worker(self, **request: Any) -> "_Worker":
         seconds = self.share / (len(self.options.precisions) + 1)
         shared = {"network": self.name, "document": self.document, "dataset": self.dataset, "seconds": seconds}
+        shared["writes_reference"] = not self.has_accelerator
         return _Worker({**shared, "steps": self.options.steps, **request}, self.folder)
 
 
 def _summary(row: TrainingRow) -> str:
     title = f"{NETWORKS[row.network].title}, {row.precision}"
     return f"{title}: {row.problem}" if row.problem else f"{title}: {row.step_rate:.3g} steps/s, {row.verdict}"
-
-
-def config_document(name: str, small: bool, folder: Path) -> dict[str, Any]:
-    """The config by which a network of `NETWORKS` is checked.
-
-    Args:
-      folder: of the recordings, and of the store.
-    """
-    network = NETWORKS[name]
-    batch_size = 8 if small else 16
-
-    # One static shape, where XLA compiles the steps for a TPU. The rate does not rise: all steps are alike.
-    voice = {"sample_rate": SAMPLE_RATE, "frontend": {"kind": "english"}}
-    train = {
-        **network.train, "epochs": 1_000, "batch_size": batch_size, "warm_up_steps": 0, "buckets": 1, "strategy": "one",
-    }  # fmt: skip
-    return {
-        "pipeline": network.family,
-        "name": f"check-{name}",
-        "store": str(folder / "store"),
-        "registry": str(folder / "registry"),
-        "corpus": {"uri": str(folder / "corpus"), "format": "manifest", "split": {"by": "corpus"}},
-        "convert": {"sample_rate": 16_000} if network.family == "asr" else voice,
-        "extract": {"features": network.features},
-        "train": merge(train, network.small) if small else train,
-    }
-
-
-def _write_corpus(folder: Path, small: bool) -> None:
-    """Recordings in which each letter is a tone, with noise, and their texts."""
-    import soundfile
-
-    count = SMALL_UTTERANCES if small else UTTERANCES
-    bounds = SMALL_SECONDS if small else SECONDS
-    random = np.random.default_rng(0)
-    folder.mkdir(parents=True)
-    lines = []
-    for number in range(count + 2):
-        seconds = random.uniform(*bounds)
-        text = " ".join(random.choice(WORDS, max(round(2 * seconds), 1)))
-        samples = round(seconds * SAMPLE_RATE)
-
-        # [samples] of a tone for each character, some octaves above 100 Hz.
-        pitches = [100.0 * 2 ** (ord(character) % 23 / 8) for character in text]
-        hertz = np.repeat(pitches, -(-samples // len(pitches)))[:samples]
-        waveform = 0.3 * np.sin(2 * np.pi * np.cumsum(hertz) / SAMPLE_RATE) + 0.01 * random.standard_normal(samples)
-        soundfile.write(folder / f"{number}.wav", waveform.astype(np.float32), SAMPLE_RATE, subtype="PCM_16")
-
-        # A recording of each of the other splits, as ingest asks for.
-        split = "train" if number < count else ("dev", "test")[number - count]
-        lines.append({"id": str(number), "audio_filepath": f"{number}.wav", "text": text, "split": split})
-    manifest = "".join(f"{json.dumps(line)}\n" for line in lines)
-    (folder / "manifest.jsonl").write_text(manifest, encoding="utf-8")
 
 
 class _Worker:
@@ -552,7 +431,7 @@ def _train(request: dict[str, Any], precision: str) -> TrainingRow:
     compared = [
         module.train_step(batch, RATE, number).loss for number, batch in enumerate(itertools.islice(endless, COMPARED))
     ]
-    if expected is None and precision == "float32":
+    if expected is None and precision == "float32" and request["writes_reference"]:
         np.savez(file, allow_pickle=False, losses=np.asarray(compared), **reference)
         expected = np.asarray(compared)
     distance = None if expected is None else float(np.max(np.abs(np.asarray(compared) / expected - 1)))
@@ -649,7 +528,9 @@ def _busy_share() -> Iterator[Any]:
 
     # NVIDIA's program prints a share five times a second until it is stopped.
     try:
-        process = subprocess.Popen(SMI, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+        command = [*SMI, f"--id={first}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
     except OSError:  # a TPU, or a container without the program
         yield lambda: None
         return
@@ -665,6 +546,12 @@ def _busy_share() -> Iterator[Any]:
     finally:
         process.kill()
         process.wait()
+
+
+def _no_accelerator() -> str:
+    if has_accelerator_driver():
+        return "TensorFlow sees none, and this machine has a driver of one: see the extra gpu in docs/install.md"
+    return "none: the processor trains"
 
 
 def _processor() -> str:

@@ -13,14 +13,13 @@ from voxline.pipelines.cli.main import main
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.local import accelerator_check
 from voxline.pipelines.local.accelerator_check import (
-    NETWORKS,
     AcceleratorReport,
     CheckOptions,
     TrainingRow,
     VocodingRow,
-    config_document,
     run_worker,
 )
+from voxline.pipelines.local.checked_networks import NETWORKS, config_document, write_corpus
 from voxline.pipelines.local.single_step import last_output, run_step
 
 ROW = TrainingRow("whisper", "mixed_float16", 1_000, 50, 2.0, 32.0, 0.01, 10**9, 0.5, 128, (1.0,), 0.02)
@@ -66,13 +65,14 @@ def test_the_tables_have_all_that_was_measured() -> None:
 
 @pytest.mark.slow
 def test_a_worker_trains_by_the_steps_of_a_reference(tmp_path: Path) -> None:
-    accelerator_check._write_corpus(tmp_path / "corpus", small=True)
+    write_corpus(tmp_path / "corpus", small=True)
     document = config_document("whisper", True, tmp_path)
     for step in ("ingest", "convert", "extract"):
         run_step(step, load_config([document]), tmp_path / "run", {})
     request: dict[str, Any] = {
         "task": "train", "network": "whisper", "document": document, "on_cpu": False, "steps": 4, "seconds": 60.0,
         "dataset": last_output(tmp_path / "run", "extract"), "reference": str(tmp_path / "reference.npz"),
+        "writes_reference": True,
     }  # fmt: skip
 
     (first,) = run_worker({**request, "precisions": ["float32"]})
@@ -84,6 +84,12 @@ def test_a_worker_trains_by_the_steps_of_a_reference(tmp_path: Path) -> None:
     again, half = run_worker({**request, "precisions": ["float32", "mixed_bfloat16"]})
     assert again["losses"] == first["losses"]
     assert 0 < half["distance"] < 0.05
+
+    # An accelerator without a reference has nothing to compare with.
+    alone = {**request, "reference": str(tmp_path / "none.npz"), "writes_reference": False, "steps": 0}
+    (uncompared,) = run_worker({**alone, "precisions": ["float32"]})
+    assert TrainingRow(**uncompared).verdict == "not compared"
+    assert not (tmp_path / "none.npz").exists()
 
     # A device that computes other losses.
     with np.load(request["reference"]) as arrays:
@@ -117,15 +123,21 @@ def test_a_worker_that_breaks_leaves_a_row_and_the_next_precision_its_turn(
     options = CheckOptions(("whisper",), small=True)
     # Without a dataset no worker gets anywhere.
     monkeypatch.setattr(accelerator_check, "last_output", lambda *_: str(tmp_path / "missing"))
-    check = accelerator_check._NetworkCheck("whisper", options, tmp_path, False, 60.0, float("inf"))
+    check = accelerator_check._NetworkCheck("whisper", options, tmp_path, False, 60.0)
     broken = "import sys; sys.exit('out of memory | on the device')"
     monkeypatch.setattr(accelerator_check, "WORKER", ("-c", broken))
     rows = check.train()
     assert [row.precision for row in rows] == list(accelerator_check.PRECISIONS)
     assert {row.problem for row in rows} == {"out of memory / on the device"}
 
+    # Without the CPU's losses the accelerator is not compared with itself.
+    beside = accelerator_check._NetworkCheck("whisper", options, tmp_path, True, 60.0)
+    (reference, *others) = beside.train()
+    assert reference.problem == "the CPU's own training: out of memory / on the device"
+    assert [row.precision for row in others] == list(accelerator_check.PRECISIONS)
+
     # Once the time is over, nothing more starts.
-    late = accelerator_check._NetworkCheck("whisper", options, tmp_path, False, 60.0, 0.0)
+    late = accelerator_check._NetworkCheck("whisper", options, tmp_path, False, -1.0)
     assert [(row.precision, row.problem) for row in late.train()] == [
         (precision, "not in time") for precision in accelerator_check.PRECISIONS
     ]

@@ -1,5 +1,6 @@
 """Batches that do not fit an accelerator's memory: tried before training, and computed in parts."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.asr.task import AsrTask, AsrTrainModule
 from voxline.training import devices, memory
+from voxline.training.batches import Batch
 from voxline.training.train_module import TrainModule
 
 NO_NORMS = {"kind": "deepspeech", "units": 16, "context": 2, "dropout": 5 * [0.0]}
@@ -99,3 +101,22 @@ def test_nothing_is_tried_on_a_processor(few: Dataset, monkeypatch: pytest.Monke
     monkeypatch.setattr(AsrTrainModule, "sum_parts", None)
     memory.fit_memory(task.module, task.train)
     assert task.module.part_count == 1
+
+
+def test_a_larger_trial_has_whatever_a_batch_has_of_each_row() -> None:
+    rows = np.arange(4, dtype=np.int32)
+    batch = Batch(list("abcd"), list("abcd"), np.ones((4, 3, 2), np.float32), rows, rows[:, None], rows, speakers=rows)
+    trials: list[Batch] = []
+
+    class Module:
+        head_steps = 0
+
+        def sum_parts(self, trial: Batch, step: int) -> Any:
+            trials.append(trial)
+            return SimpleNamespace(loss=tf.constant(0.0))
+
+    assert memory._fits(Module(), batch, 1.5)  # type: ignore[arg-type]
+    (trial,) = trials
+    assert trial.ids == list("abcdab")
+    for values in (trial.frames, trial.labels[:, 0], trial.counts, trial.speakers):
+        assert np.asarray(values).tolist() == [0, 1, 2, 3, 0, 1]

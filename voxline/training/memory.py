@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import resource
+import sys
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def peak_memory() -> int:
     """
     accelerators = [device.name for kind in ("GPU", "TPU") for device in tf.config.list_logical_devices(kind)]
     if not accelerators:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return max(tf.config.experimental.get_memory_info(_short(name))["peak"] for name in accelerators)
 
 
@@ -118,7 +120,11 @@ def largest_plan(batches: Batches) -> npt.NDArray[np.int64]:
 def _fits(module: TrainModule, batch: Batch, share: float) -> bool:
     """Whether the gradients of so many times the batch's rows fit the memory; the first step of all weights."""
     rows = np.arange(math.ceil(share * len(batch.features))) % len(batch.features)
-    arrays: dict[str, Any] = {name: getattr(batch, name)[rows] for name in ("features", "frames", "labels", "counts")}
+    arrays: dict[str, Any] = {
+        field.name: value[rows]
+        for field in dataclasses.fields(batch)
+        if isinstance(value := getattr(batch, field.name), np.ndarray) and field.name not in ("places", "weights")
+    }
     names = [batch.ids[row] for row in rows.tolist()]
     trial = dataclasses.replace(batch, ids=names, places=None, weights=None, **arrays)
     try:
