@@ -83,6 +83,7 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 PEOPLE := runs/demo-people
 demo-people: $(READY) $(if $(PARENT),,$(WHISPER)/README.md) ## Tune Whisper tiny.en on people's digits, then transcribe yours (AUDIO=file; or FSDD=, CORPUS=, PARENT=folder)
 	@if [ -n "$(AUDIO)" ] && [ ! -f "$(AUDIO)" ]; then echo "demo-people: AUDIO=$(AUDIO) is not a file" >&2; exit 1; fi
+	@if [ "$(origin FSDD)" = "command line" ] && [ ! -d "$(FSDD)" ]; then echo "demo-people: FSDD=$(FSDD) is not a folder" >&2; exit 1; fi
 	@if [ -n "$(CORPUS)" ]; then \
 	  $(VOXLINE) config init "$(CORPUS)" --name people --parent "$(or $(PARENT),$(WHISPER))" --force -o $(PEOPLE).yaml && \
 	  $(VOXLINE) run asr --config $(PEOPLE).yaml --run-dir $(PEOPLE); \

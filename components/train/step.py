@@ -100,7 +100,7 @@ def _run(
 ) -> StepOutput:
     """Trains under the settings of the weights alone; `chosen` has those of the step export too."""
     family = find_family(settings.family)
-    inputs = {"dataset": read.key}
+    inputs = {"dataset": read.key, **family.training_inputs(settings, read)}
     parent: Parent | None = None
 
     # The model to start from is pinned by its digest: the alias that the config names may move to another version.

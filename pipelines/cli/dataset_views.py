@@ -345,7 +345,7 @@ def _format_trained_models(findings: PurgeFindings) -> list[str]:
     models = [
         f"  {use.name}"
         + (f", in {use.alias}" if use.alias == PRODUCTION else "")
-        + (", which speaks as them and has their name in model.json" if use.speaks else "")
+        + (", which speaks as them and has their name in model.json and model_card.md" if use.speaks else "")
         for use in trained
     ]
     models += [f"  train/{training.folder.name}" for training in findings.trainings]

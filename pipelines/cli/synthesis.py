@@ -213,10 +213,11 @@ def synthesize_to_folder(
     cannot be spoken leaves no file, also none of another text that had its number before, and does not stop the others.
 
     Raises:
-      SettingsError: the vocoder reads mels of other settings.
+      SettingsError: the vocoder reads mels of other settings; or the voice does not have the speaker.
       WorkError: the model is damaged, or not a TTS model; or another process writes to the folder.
     """
-    from voxline.inference.saved_model import model_digest
+    from voxline.inference.saved_model import exported_folder, model_digest, read_model_info
+    from voxline.inference.synthesizer import check_speaker
     from voxline.inference.text_encoder import TextEncoder
     from voxline.store.files import atomic_write, remove_unfinished
     from voxline.store.hashing import hash_value
@@ -224,6 +225,10 @@ def synthesize_to_folder(
     encoder = TextEncoder.of_model(model)
     voice: list[Any] = [model_digest(model), model_digest(vocoder) if vocoder else None]
     voice += [repr(sorted(sound.items()))] if sound else []
+
+    # Before the files of another speaker go.
+    exported = exported_folder(model)
+    check_speaker(read_model_info(exported).speakers, sound.get("speaker", ""), str(exported))
     with _locked(folder):
         # The lock is held, so that unfinished files are those of a process that was killed.
         remove_unfinished(folder, older_than=0)

@@ -59,4 +59,4 @@ def test_a_voice_that_speaks_as_the_purged_is_named_and_stays(tmp_path: Path) ->
 
     assert [(use.name, use.speaks, use.trained) for use in findings.registry_uses] == [("family/1", True, False)]
     printed = "\n".join(format_purge_lines(GONE, scope, "", do=False))
-    assert "which speaks as them and has their name in model.json" in printed
+    assert "which speaks as them and has their name in model.json and model_card.md" in printed

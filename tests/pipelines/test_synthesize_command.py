@@ -18,6 +18,7 @@ from tests.command import voxline
 from tests.tone_asr_model import BLOCK, RATE
 from tests.tone_tts_model import FRAMES, MakeTtsModel, add_onnx_graph
 from tests.waiting import wait_until
+from voxline.errors import SettingsError
 from voxline.inference.pace import Pace
 from voxline.inference.synthesizer import Synthesizer
 from voxline.pipelines.cli import synthesis
@@ -67,6 +68,14 @@ def test_each_text_of_a_file_has_a_status_and_one_that_is_refused_stops_no_other
     again = voxline(*arguments[:-1], cwd=tmp_path)
     assert again.returncode == 1
     assert again.stdout.splitlines()[1] == f"said/0004.wav  {results[3]['seconds']:.1f} s, kept, 2 pieces"
+
+
+def test_a_speaker_whom_the_voice_lacks_removes_no_recording(voice: Path, tmp_path: Path) -> None:
+    list(synthesize_to_folder(tmp_path / "said", ["12."], ".wav", voice))
+    before = (tmp_path / "said/0001.wav").read_bytes()
+    with pytest.raises(SettingsError, match="'anm' is asked for"):
+        list(synthesize_to_folder(tmp_path / "said", ["12."], ".wav", voice, speaker="anm"))
+    assert (tmp_path / "said/0001.wav").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -263,6 +263,16 @@ class Family(abc.ABC):
         """The settings of the training alone, without those of the stages after it and of the step export."""
         return settings.weights_alone()
 
+    def training_inputs(self, settings: Any, dataset: Dataset) -> dict[str, str]:
+        """What a training takes from a dataset beside its key, for the key of the step train, by name.
+
+        A release that takes more of the same dataset says so here, and trains again what this changes alone.
+
+        Raises:
+          WorkError: the dataset does not suit the settings.
+        """
+        return {}
+
     def check_form(self, settings: Any, features: FeatureSettings) -> None:  # noqa: B027 - most have one form
         """Refuses a form that the step export could not write, before the training.
 

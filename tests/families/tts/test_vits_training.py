@@ -231,13 +231,19 @@ def test_who_speaks_must_be_known_of_every_utterance(tmp_path: Path) -> None:
     train = [each for each in of_speakers("ann", "bob") if each.split == "train"]
     cases: list[tuple[list[ToneUtterance], str]] = [
         ([dataclasses.replace(train[0], speaker=""), *train[1:]], r"1 utterances have no speaker, such as train-000"),
-        ([*train, dataclasses.replace(dev[0], speaker="eve")], r"dev has speakers who are not in train: eve"),
+        ([*train, dataclasses.replace(dev[0], speaker="eve")], r"dev or test has speakers who are not in train: eve"),
+        ([*train, dataclasses.replace(dev[0], split="test", speaker="eve")], r"dev or test has speakers .*: eve"),
     ]
     for number, (spoken, said) in enumerate(cases):
         dataset = make_dataset(tmp_path / str(number), spoken=spoken)
         with pytest.raises(WorkError, match=said):
             speakers_of(dataset, settings())
         assert speakers_of(dataset, settings(vits={**HOW, "speakers": "one"})) == []
+
+    # Who is in the table is in the step's key: the same dataset and settings once made one voice of all.
+    several = make_dataset(tmp_path / "several", spoken=train)
+    assert TtsFamily().training_inputs(settings(), several).keys() == {"speakers"}
+    assert TtsFamily().training_inputs(settings(vits={**HOW, "speakers": "one"}), several) == {}
     with pytest.raises(SettingsError, match=r"speakers is 5, and the corpus has 2: ann, bob"):
         with_speakers(settings(model={**SIZES, "speakers": 5, "speaker_units": 4}), ["ann", "bob"])
 

@@ -110,6 +110,13 @@ class TtsFamily(Family):
             defaults = merge(defaults, _STARTED_DEFAULTS)
         return merge(defaults, _VITS_DEFAULTS) if _value_at(document, "train", "model", "kind") == "vits" else defaults
 
+    def training_inputs(self, settings: Any, dataset: "Dataset") -> dict[str, str]:
+        from voxline.families.tts.speakers import speakers_of
+        from voxline.store.hashing import hash_value
+
+        names = speakers_of(dataset, settings)
+        return {"speakers": hash_value(names)} if names else {}
+
     def public_parent(self, model: str) -> "Parent | None":
         from voxline.families.tts.vits.parents import open_public_voice
         from voxline.families.tts.vits.piper import is_piper_voice

@@ -20,7 +20,7 @@ def speakers_of(dataset: Dataset, settings: TtsTrainSettings) -> list[str]:
     """The speakers of a voice's table, sorted; [] if it has none, or one that no corpus names.
 
     Raises:
-      WorkError: some utterances of train have a speaker and others none, or dev has a speaker of its own.
+      WorkError: some utterances have a speaker and others none, or dev or test has a speaker of its own.
     """
     sizes = settings.model
     if not isinstance(sizes, VitsSettings) or settings.vits.speakers == "one":
@@ -31,17 +31,19 @@ def speakers_of(dataset: Dataset, settings: TtsTrainSettings) -> list[str]:
         return []
 
     advice = "name who speaks, or train all of it as one voice (train.vits.speakers: one)"
-    nobodys = [row.id for row in rows if row.split in ("train", "dev") and not row.speaker]
+    nobodys = [row.id for row in rows if not row.speaker]
     if nobodys:
         raise WorkError(
             f"{dataset.folder}: {len(nobodys):,} utterances have no speaker, such as {nobodys[0]}, and others are of "
             f"{name_speakers(names)}; {advice}"
         )
-    strangers = sorted({row.speaker for row in rows if row.split == "dev"} - set(names))
+    # Of test too: evaluate would refuse it after the training.
+    strangers = sorted({row.speaker for row in rows} - set(names))
     if strangers:
         raise WorkError(
-            f"{dataset.folder}: dev has speakers who are not in train: {name_speakers(strangers)}. A voice speaks as "
-            f"those whom it was trained on: split each speaker's utterances (corpus.split.by: utterance), or {advice}"
+            f"{dataset.folder}: dev or test has speakers who are not in train: {name_speakers(strangers)}. A voice "
+            f"speaks as those whom it was trained on: split each speaker's utterances (corpus.split.by: utterance), or "
+            f"{advice}"
         )
     return names
 

@@ -236,7 +236,8 @@ def export_to_piper(model: Path | str, output: Path) -> list[Path]:
     }
     tokens = "".join(f"{symbol} {numbers[0]}\n" for symbol, numbers in config["phoneme_id_map"].items())
     with new_folder(output, "--output") as unfinished:
-        graph = export_onnx_piper(network, metadata, several_speakers=bool(info.speakers))
+        # Piper's runtime gives `sid` to voices of several speakers alone.
+        graph = export_onnx_piper(network, metadata, several_speakers=len(info.speakers) > 1)
         (unfinished / PIPER_FILE).write_bytes(graph)
         (unfinished / PIPER_CONFIG).write_text(
             json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", newline="\n"
