@@ -92,7 +92,8 @@ class AsrTrainModule(TrainModule):
 
         # CR-CTC: both views in one batch, [2 · rows, frames, bins], so that they share statistics.
         views = batch.features[..., : self.bins], batch.features[..., self.bins :]
-        frames, labels, counts = (tf.concat([tensor, tensor], 0) for tensor in batch[1:])
+        of_views = (batch.frames, batch.labels, batch.counts)
+        frames, labels, counts = (tf.concat([tensor, tensor], 0) for tensor in of_views)
         logits, frames = self.model(tf.concat(views, 0), frames, training=True, noise=noise)
         first, second = tf.split(ctc_loss(logits, frames, labels, counts, compiled=self.compiled), 2)
         (first_logits, second_logits) = tf.split(logits, 2)
