@@ -163,6 +163,45 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
             "a one point five billion dollar deal five dollars and three dollars",
         ),
         ("John 3:16-18, 4111 1111 1111 1111", f"john three sixteen to eighteen four{' one' * 15}"),
+        ("The oven is hot - 400 degrees.", "the oven is hot four hundred degrees"),
+        ("It was great - 75 degrees and sunny.", "it was great seventy five degrees and sunny"),
+        ("It fell to - 5 degrees, – 5° C", "it fell to minus five degrees five degrees celsius"),
+        (
+            "Read pages 5 –10, from 1990 –1995.",
+            "read pages five to ten from nineteen ninety to nineteen ninety five",
+        ),
+        ("We sold a lot –20 in all", "we sold a lot twenty in all"),
+        (
+            "He lost 6-4, 6-3. We won 5-0 and 3-1.",
+            "he lost six to four six to three we won five to zero and three to one",
+        ),
+        ("They are up 3-2 in the ninth, a 3-2 pitch", "they are up three to two in the ninth a three to two pitch"),
+        ("They finished 11-5, at 5-1 odds", "they finished eleven to five at five to one odds"),
+        ("a 60-40 split, the 80-20 rule", "a sixty to forty split the eighty to twenty rule"),
+        ("The jury was split 8-4. They won 24-7", "the jury was split eight to four they won twenty four to seven"),
+        ("Monday-Friday 9-5, Sunday 12-5", "monday friday nine to five sunday twelve to five"),
+        ("Monday 10-4", "monday ten to four"),
+        (
+            "On Tuesday Dr. Lee said so. In June Dr. Grant retired.",
+            "on tuesday doctor lee said so in june doctor grant retired",
+        ),
+        (
+            "In London Dr. Johnson wrote. At Harvard Dr. Grant teaches.",
+            "in london doctor johnson wrote at harvard doctor grant teaches",
+        ),
+        ("I like Diet Dr. Pepper, on Monday Dr. Lee", "i like diet doctor pepper on monday doctor lee"),
+        ("On Saturday St. Mirren won, in June St. Foo", "on saturday saint mirren won in june saint foo"),
+        ("ON SATURDAY ST. MIRREN WON", "on saturday saint mirren won"),
+        ("Meet James 5:00 pm. I start my job 9:00 Monday", "meet james five p m i start my job nine o'clock monday"),
+        ("Matthew 5:1-7:29, James 5:15-6 pm", "matthew five one to seven twenty nine james five fifteen to six p m"),
+        (
+            "Call 2125551000. We called 1234567 people.",
+            "call two one two five five five one zero zero zero we called one million two hundred thirty four "
+            "thousand five hundred sixty seven people",
+        ),
+        ("a 300-per-week limit, a 100-yen-coin", "a three hundred per week limit a one hundred yen coin"),
+        ("the 100-PAGE report, 100/100", "the one hundred page report one hundred over one hundred"),
+        ("on 12/12, our number 5000000", "on december twelfth our number five million"),
         ('the "1/2" and 3½" pipes', "the one half and three and a half inches pipes"),
     ],
 )
@@ -174,7 +213,7 @@ REFUSED = """
 12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
-Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston
+Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston
 w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
@@ -235,6 +274,7 @@ MANDARIN = """
 1米75 一米七五|1米75厘米 一米七十五厘米|100.00元 一百元|5\u00a0000元 五千元
 波音747 波音七四七|A320客机 a 三二零客机|A100显卡 a 一百显卡|乘G1234 乘 g 幺二三四|G7峰会 g 七峰会
 MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五百二十元
+队伍长2米15个人 队伍长两米十五个人|跑了3米21秒 跑了三米二十一秒
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 """.strip().replace("\n", "|")
 

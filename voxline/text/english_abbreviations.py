@@ -85,12 +85,22 @@ _STREET_ENDS = re.compile(rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.(?=\s(?:{_STARTS
 """A street that ends a sentence."""
 _NUMBERED_STREET = re.compile(r"(?<=[0-9](?:st|nd|rd|th)\s)St\.(?=\s[A-Z])")
 _THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
-_STREET_OR_SAINT = re.compile(
-    # Within a sentence: its first word has a capital for another reason.
-    rf"(?:(?<=[\w,;]\s)|(?<=^))(?!(?:{_BEFORE_SAINTS}|{_FUNCTION_WORDS})\b)[A-Z][a-z]{{1,20}}\sSt\.\s"
-    rf"(?!(?:{_SAINTS})\b)(?=[A-Z][a-z])"
+_TIMES = (
+    "Mondays?|Tuesdays?|Wednesdays?|Thursdays?|Fridays?|Saturdays?|Sundays?|January|February|March|April|May|June|July|"
+    "August|September|October|November|December|Spring|Summer|Autumn|Fall|Winter|Christmas|Easter|Thanksgiving|"
+    "Halloween|Passover|Hanukkah|Ramadan|Diwali|Eve|Day|Night|Today|Yesterday|Tomorrow"
 )
-_DRIVE_OR_DOCTOR = re.compile(rf"(?<=[\w,;]\s)(?!(?:{_DOCTORED})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])")
+"""Days, months and holidays, which no street is named after: on Tuesday Dr. Lee."""
+_STREET_OR_SAINT = re.compile(
+    # Within a sentence: its first word has a capital for another reason. "In London St." has a place and a saint.
+    rf"(?:(?<=[\w,;]\s)|(?<=^))(?<!\b[Ii]n\s)(?!(?:{_BEFORE_SAINTS}|{_FUNCTION_WORDS}|{_TIMES})\b)[A-Z][a-z]{{1,20}}"
+    rf"\sSt\.\s(?!(?:{_SAINTS})\b)(?=[A-Z][a-z])"
+)
+_DRIVE_OR_DOCTOR = re.compile(
+    # Behind a word of place alone: in London Dr. Johnson wrote.
+    rf"\b(?:on|onto|down|along|off|up|[0-9]{{1,5}})\s(?:(?:North|South|East|West|[NSEW]\.)\s)?"
+    rf"(?!(?:{_DOCTORED}|{_TIMES})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])"
+)
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
 _NUMBER_RULE = re.compile(
@@ -182,7 +192,7 @@ _STREET_IN_CAPITALS = re.compile(
     r"|(?<=\b(?:main|wall|high|park|pine) )st\."
 )
 _SAINT_IN_CAPITALS = re.compile(
-    rf"\b(?!(?:{_BEFORE_SAINTS.lower()}|{_FUNCTION_WORDS}|of|a|an|as|our)\b)[a-z]{{2,20}}\sst\.\s"
+    rf"(?<!\bin\s)\b(?!(?:{_BEFORE_SAINTS.lower()}|{_FUNCTION_WORDS}|{_TIMES.lower()}|of|a|an|as|our)\b)[a-z]{{2,20}}\sst\.\s"
     rf"(?!(?:{_SAINTS.lower()})\b)(?=[a-z])"
 )
 _NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")

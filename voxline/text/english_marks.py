@@ -65,13 +65,23 @@ _BOOKS = (
     "philippians|colossians|thessalonians|timothy|titus|philemon|hebrews|james|peter|jude|revelation|surah?|quran"
 )
 """Books whose verses are named by two numbers: John 3:5."""
-_VERSES = re.compile(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):([0-9]{{1,3}})[-–](?=[0-9])", re.IGNORECASE)
-_VERSE = re.compile(rf"\b({_BOOKS})(\.?\s[0-9]{{1,3}}):(?=[0-9]{{1,3}}(?![0-9]))", re.IGNORECASE)
+_CHAPTER = (
+    # "meet James 5:00 pm" and "my job 9:15" have a time.
+    rf"(?!(?-i:job|mark|judges|acts|kings)\s[0-9]{{1,2}}:[0-5][0-9](?![0-9]))\b({_BOOKS})(\.?\s[0-9]{{1,3}}):"
+    r"(?![0-9]{2}(?:[-–][0-9:]{1,5})?\s?[ap]\.?m\b)"
+)
+_VERSES = re.compile(rf"{_CHAPTER}([1-9][0-9]{{0,2}})[-–](?=[0-9])", re.IGNORECASE)
+_VERSE = re.compile(rf"{_CHAPTER}(?=[1-9][0-9]{{0,2}}(?![0-9]))", re.IGNORECASE)
 _DASH_AS_MINUS = re.compile(
-    r"(?:(?<=\s)|(?<=^))–(?=[0-9])|(?:(?<=[a-z]\s)|(?<=^))[-–]\s(?=[0-9.]{1,6}\s?(?:degrees?\b|°))"
+    # Elsewhere a dash is a pause, or between two numbers.
+    r"(^|[:;,=]\s|\b(?:to|at|of|below|above|was|is|were|are|about|around|between|from|and|or|than|a|an|the|equals|"
+    r"reached|hit|highs?|lows?|temperatures?)\s)–(?=[0-9])|(^|\b(?:to|at|of|below)\s)[-–]\s(?=[0-9.]{1,6}\s?(?:degrees?\b|°))",
+    re.IGNORECASE,
 )
 _CARD = re.compile(r"(?<![\w.,+-])(?<![0-9] )[0-9]{4}(?:[ -][0-9]{4}){3}(?![\w,-]| [0-9]|\.[0-9])")
-_EVEN = re.compile(r"(?<![\w/.,-])(?!50/)([0-9]{1,3})/\1(?![\w/%°-]|[.,][0-9])(?!\s(?:vision|hindsight|eyesight|of\b))")
+_EVEN = re.compile(
+    r"(?<![\w/.,-])(?<!\b[Oo]n\s)(0?[1-9]|[12][0-9]|3[01])/\1(?![\w/%°-]|[.,][0-9])(?!\s(?:vision|hindsight|eyesight|of\b))"
+)
 """10/10, 20/20: out of, over, or twenty twenty."""
 _NINE_ELEVEN = re.compile(
     r"(?<![\w/.,-])9[-–/]11(?=\s(?:attack|terroris|hijack|commission|memorial|tragedy|victim|survivor))", re.IGNORECASE
@@ -379,16 +389,27 @@ def _number_or_no(match: re.Match[str]) -> str:
 
 _TELEPHONE_NAME = re.compile(
     r"(?<![\w.,-])(?:\+?(1)[ -])?(?:\(([0-9]{3})\)\s?|([0-9]{3})-)"
-    r"(?!(?:[0-9]{3}-[0-9]{4}|(?:day|odd|bed|man|ton|lap|row|car|gun|hit|mph|bit|win|run|mile|year|foot|page|word)\b))"
+    r"(?![0-9]{3}-[0-9]{4}|(?i:day|odd|bed|man|ton|lap|row|car|gun|hit|mph|bit|win|run|per|yen|mile|year|foot|page|word|hour|"
+    r"week|unit|room|seat|inch|yard|acre|game|plus|line|item)\b)"
     r"([A-Z0-9]{3}-[A-Z0-9]{4}|[a-z]{3}-[a-z]{4}|[A-Z]{4})(?![\w-])"
 )
-"""555-GET-FOOD, a telephone number of which letters stand for digits; 365-day-long and 365-year are none."""
+"""555-GET-FOOD, a telephone number of which letters stand for digits; 365-day-long and 100-PAGE are none."""
+_BEFORE_TELEPHONES = re.compile(r"\b(?:call|calls|called|calling|dial|dials|dialed|dialing)\s$", re.IGNORECASE)
 
 
 def _named_telephone(match: re.Match[str]) -> str:
     """The digits one by one, and the words: a text of capitals has its words in small letters."""
     if match[1] and (match[2] or match[3]).startswith("8"):
         return match[0]  # 1-800 is a name
+
+    # In small letters it may be of anything: a 300-and-some limit.
+    is_called = (
+        match[2]
+        or match[3] == "555"
+        or _BEFORE_TELEPHONES.search(match.string, max(0, match.start() - 12), match.start())
+    )
+    if match[4].islower() and not is_called:
+        return match[0]
 
     # 555-G3T-FOOD has both.
     parts = re.findall("[A-Za-z]+|[0-9]+", match[4])
@@ -418,7 +439,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _MONEY.sub(lambda match: put_apart(match, _money(match)), text),
     lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
     lambda text: _VERSE.sub(r"\1\2, ", _VERSES.sub(r"\1\2, \3 to ", text)),
-    lambda text: _DASH_AS_MINUS.sub("minus ", text),
+    lambda text: _DASH_AS_MINUS.sub(lambda match: f"{match[1] or match[2] or ''}minus ", text),
     lambda text: _DOLLAR_TWICE.sub(r"\1 ", _NINE_ELEVEN.sub("nine eleven", text)),
     lambda text: _INCH.sub(_inch, text),
     lambda text: _MINUS_TWICE.sub("", text),
@@ -474,8 +495,8 @@ def falling_numbers(match: re.Match[str]) -> str:
 
 
 _BEFORE_HOURS = re.compile(
-    r"\b(?:open|opens|hours?|from|between|works?|worked|working|weekdays|weekends|daily|days?|shift|today|tomorrow|is)"
-    r":?\s$",
+    r"\b(?:open|opens|hours?|from|between|works?|worked|working|weekdays|weekends|daily|days?|shift|today|tomorrow|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?):?\s$",
     re.IGNORECASE,
 )
 _AFTER_HOURS = re.compile(r",?\s(?:job|jobs|shift|shifts|work|worker|schedule|workday|daily|weekdays|on\s[A-Z])")
@@ -484,23 +505,22 @@ _BEFORE_RADIO = re.compile(r"\b(?:big|roger|copy\sthat|that's\sa)[,.]?\s$", re.I
 
 
 def _falling_pair(match: re.Match[str], first: int, second: int) -> str:
-    """9-5 are hours, 3-0 is a score, 10-4 is said on the radio as ten four."""
-    # A name, a score or equal numbers, which the other rules read.
+    """3-0 is a score and 60-40 a share, which other rules read; on the radio 10-4 is said as ten four."""
     text = match.string
     start = match.start()
-    if match[0] == "24-7":
-        return "twenty-four seven"
     if first <= second or is_score(text, start, match.end()):
         return match[0]
+    if match[0] == "24-7":
+        return "twenty-four seven"
 
-    # Codes of the radio, and hours of work; neither has a larger first number.
+    # Codes of the radio, and hours of work; a bare 10-4 may be either.
     is_said = _AFTER_RADIO.match(text, match.end()) or _BEFORE_RADIO.search(text, max(0, start - 12), start)
     if is_said and first in (10, 11):
         return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}"
     is_open = _BEFORE_HOURS.search(text, max(0, start - 12), start) or _AFTER_HOURS.match(text, match.end())
-    if is_open and first <= 12 and not (first == 10 and text[:start].rstrip().endswith("is")):
+    if match[0] != "10-4" or is_open:
         return match[0]
-    raise has_two_readings(match[0], f"{first} to {second}, {first} {second}, or minus")
+    raise has_two_readings(match[0], "10 to 4, or ten four")
 
 
 _CODE_BEFORE = re.compile(
@@ -513,16 +533,18 @@ _CODE_BEFORE = re.compile(
 
 def long_number(match: re.Match[str]) -> str:
     """Seven and more digits without commas: a count if it is round or counts something, and else a code or a date."""
-    # Zeros at the end are those of a count, zeros in front those of a code.
+    # Many zeros at the end are those of a count, zeros in front those of a code.
     digits = match[0]
-    if digits.startswith("0") or digits.endswith("000") or len(digits) > numbers.MAX_DIGITS:
+    if digits.startswith("0") or digits.endswith("00000") or len(digits) > numbers.MAX_DIGITS:
+        return numbers.cardinal(digits)
+
+    # 1234567 people are counted, also behind "called"; a telephone may end in 000.
+    behind = re.match(r"\s([a-z]{2,20})\b", match.string[match.end() : match.end() + 24])
+    if behind and _AFTER_NUMBERS.fullmatch(behind[1]):
         return numbers.cardinal(digits)
     if _CODE_BEFORE.search(match.string, max(0, match.start() - 40), match.start()):
         return numbers.digit_by_digit(digits)
-
-    # 1234567 people are counted.
-    behind = re.match(r"\s([a-z]{2,20})\b", match.string[match.end() : match.end() + 24])
-    if behind and _AFTER_NUMBERS.fullmatch(behind[1]):
+    if digits.endswith("000"):
         return numbers.cardinal(digits)
     raise has_two_readings(digits, "a count, a date, or digits one by one")
 

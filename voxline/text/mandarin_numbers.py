@@ -299,7 +299,11 @@ _RULES: tuple[Callable[[str], str], ...] = (
         rf"(?<![0-9.])({_LOVE})(?=快乐|表白|告白|礼物|情人|活动|红包|当天|这天|那天|节)", lambda m: hanzi_digits(m[1])
     ),
     _sub(rf"^\s*(?:{_LOVE})\s*[.。!！?？]?$", _refuse("digits that sound like words, or a count")),
-    _sub(r"(?<![0-9.])([0-9])米([0-9][1-9])(?![0-9.]|\s?[厘毫公分米])", lambda m: f"{m[1]}米{hanzi_digits(m[2])}"),
+    # 1米75, but 2米15个人 and 3米21秒 have two counts.
+    _sub(
+        rf"(?<![0-9.])([0-9])米([0-9][1-9])(?!\.|\s?[厘毫公分米]){_NOT_COUNTED}",
+        lambda m: f"{m[1]}米{hanzi_digits(m[2])}",
+    ),
     _sub(
         r"(?<![0-9/])[0-9]{1,2}/[0-9]{1,2}(?=月|号|日)|(?<![0-9/])24/7(?![0-9/])", _refuse("a fraction, or two numbers")
     ),
