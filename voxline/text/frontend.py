@@ -6,6 +6,7 @@ convert applies it to the corpus, and a TTS model applies the same frontend to e
 import dataclasses
 import re
 import unicodedata
+from collections.abc import Collection
 from importlib.metadata import version
 
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
@@ -34,6 +35,7 @@ LANGUAGES: dict[str, FrontendKind] = {
     "zh": "mandarin_transcript",
 }
 """Language → the kind that normalizes its transcripts for ASR; other languages use "transcript"."""
+_OF_TRANSCRIPTS: tuple[FrontendKind, ...] = ("transcript", *LANGUAGES.values())
 
 _HANZI = r"[\u3007\u3400-\u9fff]"
 _MANDARIN_MARKS = str.maketrans(dict.fromkeys("“”‘’\"'「」『』《》〈〉【】·~～", " ") | {"℃": "°C"})
@@ -79,11 +81,11 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
     text = _decode(text)
 
     # ASR: words alone.
-    is_transcript = settings.kind == "transcript" or settings.kind in LANGUAGES.values()
+    is_transcript = settings.kind in _OF_TRANSCRIPTS
     if is_transcript and (unheard := not_understood(text)):
         raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
-    if is_transcript and (piece := redacted(text, settings.tags)):
-        raise UnsupportedText(f"{piece} in {quote_text(text)} is no word that was said, or stands for some")
+    if settings.kind != "as_is":
+        _refuse_redacted(text, settings.tags if is_transcript else ())
     if is_transcript and (piece := lost_letter(text)):
         raise UnsupportedText(
             f"{piece} in {quote_text(text)} lacks letters that its encoding did not have; export it as UTF-8"
@@ -125,6 +127,11 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
     return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
 
 
+def _refuse_redacted(text: str, tags: Collection[str]) -> None:
+    if piece := redacted(text, tags):
+        raise UnsupportedText(f"{piece} in {quote_text(text)} is no word that was said, or stands for some")
+
+
 def _replace_tags(text: str, settings: FrontendSettings, symbol: str) -> str:
     spoken = replace_tags(text, settings.tags, symbol)
     if piece := broken_word(spoken):
@@ -149,6 +156,8 @@ def part_symbols(text: str, settings: FrontendSettings) -> str:
     Raises:
       UnsupportedText: some characters have no sound in this kind of frontend.
     """
+    if settings.kind not in (*_OF_TRANSCRIPTS, "as_is"):
+        _refuse_redacted(text, ())
     if settings.kind == "mandarin":
         from voxline.text.mandarin import hanzi_to_pinyin
 

@@ -130,15 +130,19 @@ _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|
 _OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
 _AS_LETTER = re.compile(
-    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]|(?<!ira)q(?!u|atar|aeda)",
+    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]",
     re.IGNORECASE,
 )
-"""What no elision and no word of English or a Romance language has: apostrophes of glottal stops, and q without u."""
+"""What no elision and no word of English or a Romance language has: apostrophes of glottal stops."""
+_Q_WITHOUT_U = re.compile(r"(?<!\w)(?!iraqi|burqa|faqir)[a-z]+q[a-tv-z][a-z]*")
+"""A word of such a language too, where a text has several; names (Nasdaq, Tariq) and capitals (IQ, FAQ) are none."""
 _APART_BEFORE = re.compile(
     r"(?<=[A-Za-z]) (?=['’](?:s|m|d|re|ve|ll)(?![\w'’]))|(?<=[a-z]) (?=n['’]t(?![\w'’]))", re.IGNORECASE
 )
 _APART_BOTH = re.compile(
-    r"(?<![\w'’])(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu|aujourd) ['’] ?(?=[^\W\d_])"
+    # Before a vowel, and with two spaces: in "vitamin C 'is' good" and "plan C ' was ' bad" are quotes.
+    r"(?<![\w'’])(?:[cdjlmst]|qu) ['’] (?=[aeiouyhàâäéèêëîïôöùûüœæ])"
+    r"|(?<![\w'’])(?:jusqu|lorsqu|puisqu|quoiqu|aujourd) ['’] ?(?=[^\W\d_])"
     r"|(?<=[a-z]) ['’] (?=(?:s|m|d|t|re|ve|ll)(?![\w'’]))",
     re.IGNORECASE,
 )
@@ -339,15 +343,17 @@ def redacted(text: str, tags: Collection[str]) -> str:
     """The first tag of words that were taken out, or token of a recognizer; empty if there is none.
 
     Args:
-      tags: of a list of one's own, which name no such words.
+      tags: of a list of one's own, which name no such words; those of `EVERY_TAG` are removed with what is in them.
 
     >>> redacted("my name is [NAME_1]", ()), redacted("<|en|> hi", ()), redacted("[name]", ["name"])
     ('[NAME_1]', '<|en|>', '')
+    >>> redacted("[name] of <name>", ["[*]"])
+    '<name>'
     """
     # A list of one's own may have a sound of such a name.
-    tag = _REDACTED.search(text)
-    if tag and tag[1].lower() not in tags:
-        return tag[0]
+    for tag in _REDACTED.finditer(text):
+        if tag[1].lower() not in tags and f"{tag[0][0]}*{tag[0][-1]}" not in tags:
+            return tag[0]
     token = _TOKEN.search(text)
     return token[0] if token else ""
 
@@ -364,7 +370,7 @@ def letters_or_quotes(text: str, letters: str) -> str:
     if letters and not set(_APOSTROPHES) & set(letters):
         return ""
     plain = text.translate(_PLAIN_APOSTROPHES)
-    if plain.count("'") < 2 or not _AS_LETTER.search(plain):
+    if plain.count("'") < 2 or not (_AS_LETTER.search(plain) or len({*_Q_WITHOUT_U.findall(plain)}) > 1):
         return ""
     quotes = _quotes(plain)
     return plain[quotes[0][0] : quotes[1][1]] if quotes else ""
@@ -421,7 +427,18 @@ _TWICE_ENCODED = re.compile(
 
 _LINK = re.compile(r"!?\[([^\[\]]{1,200})\]\((?:https?://|www\.|mailto:|/)[^()\s]{0,500}\)")
 """Of Markdown, whose address is not said."""
-_LOST_LETTER = re.compile("(?<![A-Za-z\u00c0-\u024f])[A-Za-z\u00c0-\u024f]++\\?{1,3}[a-z\u00df-\u00ff]+")
+_LOST_LETTER = re.compile(
+    "(?<![A-Za-z\u00c0-\u024f/=&.])([A-Za-z\u00c0-\u024f]++)(\\?{1,3})([a-z\u00df-\u00ff]++)(?!=)"
+)
+"""Not within an address: youtube.com/watch?v=abc."""
+_BESIDE_QUESTIONS = frozenset(
+    """
+    a are did do he her him how i is it me no now ok okay right she so that the there they this to us we well what when
+    where who why yeah yes you
+    """.split()  # noqa: SIM905 - a table in lines
+)
+"""Words before or behind a question mark that lacks its space: what?no way."""
+_LOST_APOSTROPHE = re.compile("s|t|d|m|re|ve|ll")
 
 
 def decode_entities(text: str) -> str:
@@ -448,11 +465,22 @@ def decode_entities(text: str) -> str:
 def lost_letter(text: str) -> str:
     """The first word in which a question mark stands for a letter that an encoding lacked; empty if there is none.
 
-    >>> lost_letter("Gr??e aus K?ln"), lost_letter("Wie? so"), lost_letter("Yes?No")
-    ('Gr??e', '', '')
+    >>> lost_letter("Gr??e aus K?ln"), lost_letter("Wie? so"), lost_letter("what?no way, I don?t")
+    ('Gr??e', '', 'don?t')
     """
-    word = _LOST_LETTER.search(text)
-    return word[0] if word else ""
+    for word in _LOST_LETTER.finditer(text):
+        sides = {word[1].lower(), word[3]}
+        is_question = (
+            text.isascii()
+            and word[2] == "?"
+            and sides & _BESIDE_QUESTIONS
+            # "n?he" and "I?m" lack a letter or an apostrophe.
+            and re.search("[aeiouy]", word[1], re.IGNORECASE)
+            and not _LOST_APOSTROPHE.fullmatch(word[3])
+        )
+        if not is_question:
+            return word[0]
+    return ""
 
 
 def twice_encoded(text: str) -> str:
