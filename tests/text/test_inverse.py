@@ -174,6 +174,11 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
             "the twenty second timer, wait twenty second, the twenty second",
             "the 20 second timer, wait 20 second, the 22nd",
         ),
+        ("the years nineteen eighty nineteen ninety", "the years 1980 1990"),
+        ("nineteen eighty five nineteen ninety", "1985 1990"),
+        ("on the twenty second head over", "on the 22nd head over"),
+        ("on the twenty second video calls begin", "on the 22nd video calls begin"),
+        ("a twenty second video, the thirty second head start", "a 20 second video, the 30 second head start"),
         ("two thousand twenty one was hard", "2021 was hard"),
         ("two thousand twenty one people", "2,021 people"),
         (

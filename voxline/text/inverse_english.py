@@ -93,6 +93,9 @@ _LASTING = frozenset(
     """.split()  # noqa: SIM905 - a table in lines
 )
 """What lasts some seconds: behind "twenty second", it is no 22nd."""
+_LASTING_OR_VERBS = frozenset(("head", "video", "clip", "break", "pause", "delay", "spot", "rule"))
+"""Of these, what may begin the sentence behind a date: on the twenty second head over."""
+_DETERMINERS = frozenset(("the", "this", "that", "my", "your", "his", "her", "its", "our", "their", "another"))
 _AFTER_YEARS = ("was", "is", "will", "has", "had", "saw", "began", "brought", "started", "ended")
 _SITES = ("com", "org", "net", "edu", "gov", "io")
 _MARKS = ".,;:!?…"
@@ -494,9 +497,11 @@ def _write_ordinal(words: list[str], place: int) -> _Written:
     if ordinal is None or ordinal[0] < 10:
         return None
     # "a thirty second break" and "the twenty second timer" have seconds.
-    is_second = words[ordinal[1] - 1] == "second" and (
-        word_at(words, place - 1) in ("a", "every", "each", "per", "wait") or word_at(words, ordinal[1]) in _LASTING
-    )
+    before = word_at(words, place - 1)
+    behind = word_at(words, ordinal[1])
+    is_date = before not in _DETERMINERS or word_at(words, place - 2) == "on"
+    is_lasting = behind in _LASTING and not (is_date and behind in _LASTING_OR_VERBS)
+    is_second = words[ordinal[1] - 1] == "second" and (before in ("a", "every", "each", "per", "wait") or is_lasting)
     return None if is_second else (_with_suffix(ordinal[0]), ordinal[1])
 
 
@@ -549,7 +554,7 @@ def _write_year(words: list[str], place: int) -> _Written:
     if not is_behind_year_word and _BEFORE_SCORES & set(words[max(0, place - 4) : place]):
         return None
     # One of a row of numbers: five, ten, fifteen, twenty.
-    if is_number_word(word_at(words, place - 1)) and is_number_word(word_at(words, place - 2)):
+    if _is_in_row(words, place):
         return None
     # A sentence about a year: two thousand twenty one was hard.
     if place == 0 and "2001" <= year[0] <= "2049" and word_at(words, year[1]) in _AFTER_YEARS:
@@ -566,6 +571,20 @@ def _write_year(words: list[str], place: int) -> _Written:
     is_closed = behind in ("", "and", "or", "to", "the", "was", "when", "we", "he", "she", "they", "it", "i")
     is_closed |= is_number_word(behind)
     return year if before and (is_closed or is_pair) else None
+
+
+def _is_in_row(words: list[str], place: int) -> bool:
+    """Returns whether two numbers end at a place that are no year: nineteen eighty nineteen ninety are two years."""
+    for _ in range(LONGEST_ROW):
+        if not (is_number_word(word_at(words, place - 1)) and is_number_word(word_at(words, place - 2))):
+            return False
+        # Behind another year, which may be in a row itself.
+        years = {start: parse_year(words, start) for start in range(max(place - 4, 0), place - 1)}
+        before = [start for start, year in years.items() if year and year[1] == place and year[0] >= "1500"]
+        if not before:
+            return True
+        place = before[0]
+    return False
 
 
 def _write_number(words: list[str], place: int) -> _Written:

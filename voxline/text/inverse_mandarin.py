@@ -158,12 +158,17 @@ def _money(match: re.Match[str]) -> str | None:
     return f"{number}{match[2]}" if number else None
 
 
+_NAMED_ROW = re.compile("[码号](?:是|为)?$")
+
+
 def _row(match: re.Match[str]) -> str | None:
     """Digits one by one: telephone numbers, years, codes."""
     is_code = "幺" in match[0] or len(match[0]) > 3 or set("零〇") & set(match[0])
     digits = _digits(match[0])
-    # 七七八八 is a word.
-    if len(digits) == 4 and digits[0] == digits[1] != digits[2] == digits[3]:
+    # 七七八八 is a word, unless a number is named before it: 密码是七七八八.
+    if match[0] in ("七七八八", "三三五五") and not _NAMED_ROW.search(
+        match.string[max(0, match.start() - 2) : match.start()]
+    ):
         return None
     # A telephone with its area: 010 and 02x have three digits, the others four.
     if digits[0] == "0" and len(digits) in (10, 11, 12):
