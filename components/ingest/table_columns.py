@@ -104,11 +104,16 @@ _SPLIT = re.compile(
     r"|(?:ml|data ?set|corpus) ?(?:split|use|usage)"
 )
 _SPLIT_VALUE = re.compile(
-    r"(?:train|dev|val|test|eval)(?:ing|elopment|id|idation|uation|ation)?(?:[-_ ]?\w*)?", re.IGNORECASE
+    r"(?:train(?:ing)?|dev(?:elopment)?|val(?:id(?:ation)?)?|test(?:ing)?|eval(?:uation)?)"
+    r"(?:[-_ ]?(?:set|split|data|clean|other|[0-9]{1,4})){0,3}",
+    re.IGNORECASE,
 )
+"""Not "device", nor names of corpora such as test_ted."""
 _VERDICT = re.compile(
     r"answer|status|verdict|(?:is ?)?(?:valid|accepted|approved|rejected|correct|ok|usable)|review(?: ?status)?"
 )
+_BARE_VERDICT = re.compile("answer|status")
+"""Names whose 1 and 0 may be of anything."""
 _VERDICT_VALUES = frozenset((
     "accept", "accepted", "reject", "rejected", "ignore", "ignored", "skip", "skipped", "valid", "invalid", "approved",
     "correct", "wrong", "true", "false", "yes", "no",
@@ -513,9 +518,7 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
         ]
     # Tools for annotation keep the rows that nobody wanted.
     for name in further:
-        if _VERDICT.fullmatch(_words(name)) and {str(value).strip().lower() for value in sample.get(name, ())} & {
-            *_VERDICT_VALUES
-        }:
+        if _holds_verdicts(name, sample):
             remarks.append(f"{name} is kept, and leaves out no row: take those out that were not accepted")
 
     # Only where no column names the speakers.
@@ -525,6 +528,15 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
             "corpus.columns.speaker names the column"
         )
     return remarks
+
+
+def _holds_verdicts(name: str, sample: Sample) -> bool:
+    """True if a column says which rows were accepted, also by 1 and 0."""
+    if not _VERDICT.fullmatch(_words(name)):
+        return False
+    values = {str(value).strip().lower() for value in sample.get(name, ())}
+    is_flag = bool(values) and values <= {"0", "1", "0.0", "1.0"} and not _BARE_VERDICT.fullmatch(_words(name))
+    return is_flag or bool(values & _VERDICT_VALUES)
 
 
 def _looks_like_speakers(name: str, sample: Sample) -> bool:
@@ -605,7 +617,10 @@ def _is_other_channel(value: Any, is_read: bool) -> bool:
 
 _TEXT_WORDS = frozenset(("text", "txt", "transcript", "transcription", "sentence", "wrd"))
 _ABOUT_TEXT = frozenset(
-    ("id", "length", "len", "count", "language", "lang", "path", "file", "domain", "hash", "type", "source", "chars")
+    """
+    id length len count language lang path file domain hash type source chars confidence conf score probability prob
+    logprob quality rating wer cer number num no nr index idx key start end time timestamp duration date version status
+    """.split()  # noqa: SIM905 - a table in lines
 )
 """Words of names of columns that tell something else of a text."""
 
@@ -614,8 +629,8 @@ _ABOUT_TEXT = frozenset(
 def is_text_name(name: str) -> bool:
     """True if a column of this name may hold what is said.
 
-    >>> is_text_name("clean_text"), is_text_name("Transcript"), is_text_name("text_id")
-    (True, True, False)
+    >>> is_text_name("clean_text"), is_text_name("Transcript"), is_text_name("text_id"), is_text_name("text_score")
+    (True, True, False, False)
     """
     words = set(_words(name).split())
     return bool(words & _TEXT_WORDS) and not words & _ABOUT_TEXT

@@ -14,7 +14,13 @@ from tests.ingest.test_foreign_tables import READ, SIDES, TEXTS, Ingest, Record,
 from tests.ingest.test_released_formats import write_tar
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
 from voxline.components.ingest.settings import ColumnNames
-from voxline.components.ingest.table_columns import describe_unread, map_columns, name_columns, read_times
+from voxline.components.ingest.table_columns import (
+    describe_texts,
+    describe_unread,
+    map_columns,
+    name_columns,
+    read_times,
+)
 
 Said = pytest.CaptureFixture[str]
 MANIFEST_LINE = {"audio_filepath": "talk.wav", "text": "good day"}
@@ -399,6 +405,11 @@ def test_a_text_file_with_times_is_no_transcript(
         ("data_split", ["train", "test"], ""),
         ("Dataset", ["dev"], ""),
         ("fold", ["1", "2"], "fold is kept, and no split is read from it (1)"),
+        ("partition", ["valentine", "device"], "partition is kept, and no split is read from it (valentine)"),
+        ("usage", ["value1", "testimony"], "usage is kept, and no split is read from it (value1)"),
+        ("ml_use", ["train-clean-100", "test_other", "Dev2"], ""),
+        ("is_valid", ["1", "0"], "is_valid is kept, and leaves out no row"),
+        ("accepted", [1, 0], "accepted is kept, and leaves out no row"),
         ("answer", ["accept", "reject"], "answer is kept, and leaves out no row"),
         ("is_valid", [True, False], "is_valid is kept, and leaves out no row"),
     ],
@@ -409,6 +420,15 @@ def test_a_split_by_another_name_is_read_and_a_verdict_is_named(name: str, value
     remarks = describe_unread(["path", "text", name], columns, {name: values})
     assert [remark[: len(told)] for remark in remarks] == ([told] if told else [])
     assert name_columns(columns) == ("" if told else f"splits are read from {name}")
+
+
+@pytest.mark.parametrize("name", ["transcript_confidence", "text_score", "sentence_number", "dataset"])
+def test_a_number_of_a_text_is_no_text_and_a_corpus_no_split(name: str) -> None:
+    value = "test_ted" if name == "dataset" else "0.93"
+    columns = map_columns(["path", "text", name], ColumnNames(), {name: [value]})
+    assert name not in columns.values()
+    assert describe_unread(["path", "text", name], columns, {name: [value]}) == []
+    assert describe_texts(columns, ColumnNames(), [{"path": "0.wav", "text": "go on", name: value}]) == ""
 
 
 def test_speakers_and_times_of_rows_with_blank_cells(corpus: Path, record: Record, ingest: Ingest) -> None:
