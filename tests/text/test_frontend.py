@@ -190,6 +190,7 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
             "in london doctor johnson wrote at harvard doctor grant teaches",
         ),
         ("I like Diet Dr. Pepper, on Monday Dr. Lee", "i like diet doctor pepper on monday doctor lee"),
+        ("On Twitter Dr. Lee spoke, in 1990 Dr. Lee", "on twitter doctor lee spoke in nineteen ninety doctor lee"),
         ("On Saturday St. Mirren won, in June St. Foo", "on saturday saint mirren won in june saint foo"),
         ("ON SATURDAY ST. MIRREN WON", "on saturday saint mirren won"),
         ("Meet James 5:00 pm. I start my job 9:00 Monday", "meet james five p m i start my job nine o'clock monday"),
@@ -213,7 +214,7 @@ REFUSED = """
 12 500 people|3 500 ml|5 - 3|10 -13|555-12|2024-1|787-56|12/25|1/1|555 1234|5s|30s|wait 45s|5'30"|f*ck|Mex$5
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
-Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston
+Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston|On Sunset Dr. Jim got out
 w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 

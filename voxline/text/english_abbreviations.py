@@ -76,7 +76,8 @@ _BEFORE_SAINTS = (
 )
 _DOCTORED = (
     "Professor|Prof|Herr|Frau|Doctor|Yes|No|Dear|Father|Senator|General|Colonel|Captain|Major|Rabbi|Bishop|Archbishop|"
-    "Reverend|Rev|Dean|Chancellor|Minister|President|Secretary|Mayor|Governor|Nurse|Sir|Poor|Good|Old|Mr|Mrs|Ms"
+    "Reverend|Rev|Dean|Chancellor|Minister|President|Secretary|Mayor|Governor|Nurse|Sir|Poor|Good|Old|Mr|Mrs|Ms|"
+    "Facebook|Twitter|Instagram|Zoom|Skype"
 )
 _STARTS = (
     "Then|She|He|We|They|It|The|You|But|And|There|This|That|I|So|In|On|At|My|Our|His|Her|When|After|Turn|Go|Take|Please"
@@ -98,7 +99,7 @@ _STREET_OR_SAINT = re.compile(
 )
 _DRIVE_OR_DOCTOR = re.compile(
     # Behind a word of place alone: in London Dr. Johnson wrote.
-    rf"\b(?:on|onto|down|along|off|up|[0-9]{{1,5}})\s(?:(?:North|South|East|West|[NSEW]\.)\s)?"
+    rf"\b(?:[Oo]n|onto|[Dd]own|[Aa]long|off|up|[0-9]{{1,5}})\s(?:(?:North|South|East|West|[NSEW]\.)\s)?"
     rf"(?!(?:{_DOCTORED}|{_TIMES})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])"
 )
 _TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
