@@ -351,6 +351,7 @@ test-xla: $(READY) ## Compile a whole training step of each network but FastSpee
 	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/training/test_xla.py
 
 test-accelerator: $(READY) ## Train each network on this machine's GPU or TPU beside its CPU, and time it: voxline check-accelerator (8 minutes)
+	@$(HEAVY) $@ tests/pipelines/test_accelerator_check.py
 	@$(VOXLINE) check-accelerator
 
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers make of weights, for tests/families/networks (then review the diff)

@@ -14,6 +14,7 @@ import pytest
 
 ALLOW = "VOXLINE_ALLOW_SKIP"
 PROMISES: dict[str, dict[str, str]] = {
+    "test-accelerator": {"the check itself": r"test_the_command_checks_each_network"},
     "test-browser": {
         "reports in Chromium": r"report/test_browser\.py::test_in_a_browser",
         "the server's page in Chromium": r"serving/test_page\.py::test_in_a_browser",

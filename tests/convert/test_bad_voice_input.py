@@ -43,7 +43,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Utteran
         soundfile.write(folder / "wavs" / f"{id}.wav", samples.clip(-1, 1), rate, subtype="PCM_16")
     cut = folder / "wavs/cut.wav"
     cut.write_bytes(cut.read_bytes()[:9_000])
-    table = [f"{id}|{text}|{text}" for id, text in LINES.items()] + ["row2|x", "row4|x|y|z"]
+    table = [f"{id}|{text}|{text}" for id, text in LINES.items()]
+    # The text of a row before a line with fewer fields may be cut.
+    table += [f"row1|{GOOD}|{GOOD}", "row2|x", "row4|x|y|z"]
     (folder / "metadata.csv").write_text("\n".join(table) + "\n", encoding="utf-8")
     split = {"by": "utterance", "dev": 0, "test": 0}
     values = {"uri": str(folder), "format": "ljspeech", "split": split, "max_reject_share": 0.9}
@@ -63,6 +65,7 @@ def test_every_line_is_converted_or_rejected_with_its_reason(
         "no wav": "missing_file",
         "no line": "transcript_missing",
         "no text": "transcript_missing",
+        "row1": "missing_file",
         "row2": "bad_entry",
         "row4": "bad_entry",
         "punctuation": "transcript_empty",
