@@ -147,6 +147,7 @@ def test_a_request_that_takes_too_long_is_ended_and_says_when_to_try_again(
 ) -> None:
     slow_reads(tmp_path, monkeypatch)
     served = serve(ServingLimits(concurrency=1, decode_seconds=PATIENCE_SECONDS, request_seconds=1.0))
+    wait_until(lambda: len(children()) == 1, "the decoder")
     (decoder,) = children()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = [*pool.map(served.send, [wav()] * 2)]  # the second one waits behind the first, and ends there
