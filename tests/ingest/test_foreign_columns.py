@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ingest.conftest import RATE
-from tests.ingest.test_foreign_tables import READ, SIDES, TEXTS, Ingest, Record, pitches, write_call, write_table
+from tests.ingest.test_channels import SIDES, pitches, write_call
+from tests.ingest.test_foreign_tables import READ, TEXTS, Ingest, Record, write_table
 from tests.ingest.test_released_formats import write_tar
 from voxline.components.ingest.corpora.ljspeech import LJSPEECH, Fields, tell_fields
 from voxline.components.ingest.settings import ColumnNames

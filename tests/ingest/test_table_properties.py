@@ -6,11 +6,12 @@ A file of its own: these tests need no corpus with recordings, which those of si
 import csv
 import io
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from voxline.components.ingest.corpora.csv import entries
@@ -24,6 +25,9 @@ CELLS = st.lists(
     st.text("ab é中\"',;|", max_size=12) | st.text('a\t,"', max_size=6) | st.text('a\n"', max_size=6), max_size=6
 )
 """Texts with separators and quotes; none has both a tab and a line feed, which would look like a row."""
+
+
+AS_A_SPREADSHEET_QUOTES = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 
 
 def read_cells(name: str, content: bytes) -> list[Any]:
@@ -60,6 +64,8 @@ def test_no_cell_of_a_quoted_table_is_dropped_or_shifted(
 @settings(max_examples=150, deadline=None)
 @given(texts=CELLS, encoding=st.sampled_from(["utf-8", "utf-16"]))
 def test_no_cell_of_a_table_without_quotes_is_dropped_or_shifted(texts: list[str], encoding: str) -> None:
+    # A spreadsheet writes a cell in quotes like this, with those of the text doubled: it is a table with quotes then.
+    assume(not any(AS_A_SPREADSHEET_QUOTES.fullmatch(text.strip()) for text in texts))
     lines = ["path\tsentence\tlast", *[f"{number}.wav\t{text}\tm{number}" for number, text in enumerate(texts)]]
     rows = read_cells("t.tsv", "\n".join(lines).encode(encoding))
     accepted = {row.audio: (row.text, row.extra["last"]) for row in rows if isinstance(row, CorpusEntry)}
