@@ -19,6 +19,7 @@ SERVED := .tensorflow-serving-venv
 SERVED_READY := $(SERVED)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
+TRACKING := .cluster-tools/tracking
 # One more than the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process. Each
 # further process imports TensorFlow, Keras, Beam and all test files again: ten seconds of processor time.
 JOBS ?= 3
@@ -251,6 +252,12 @@ test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 	@if $(PY) -m uv pip install --quiet --target $(SIGNING) -c requirements.lock model-signing pyopenssl; then \
 	  PYTHONPATH="$(SIGNING)" $(HEAVY) $@ tests/registry/test_signing.py; \
 	else $(NOTHING_RAN) $@ "model-signing cannot be installed here"; fi
+
+# In a folder of their own, within the lock's versions: neither is locked.
+test-tracking: $(READY) ## Log a run to MLflow and to Weights & Biases by their own clients, and read it back
+	@if $(PY) -m uv pip install --quiet --target $(TRACKING) -c requirements.lock mlflow-skinny wandb; then \
+	  PYTHONPATH="$(TRACKING)" $(HEAVY) $@ tests/pipelines/test_tracking.py; \
+	else $(NOTHING_RAN) $@ "mlflow-skinny and wandb cannot be installed here"; fi
 
 # PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)

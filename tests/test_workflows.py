@@ -20,6 +20,7 @@ WRITES = {
     "images.yml": {"contents", "packages", "id-token", "attestations"},
     "refresh.yml": {"id-token"},
     "scan.yml": set(),
+    "site.yml": {"pages", "id-token"},
     "tests.yml": set(),
     "models.yml": {"contents", "id-token", "attestations"},
     "wheel.yml": {"contents", "id-token", "attestations"},
@@ -180,12 +181,23 @@ def test_the_wheel_of_a_release_is_signed_by_a_job_that_runs_none_of_its_code() 
     sign = workflow["jobs"]["sign"]
     assert "permissions" not in build
     assert "secrets." not in str(build)
-    assert sign["needs"] == "build"
+    assert (workflow["jobs"]["install"]["needs"], sign["needs"]) == ("build", "install")
     used = [step["uses"].partition("@")[0] for step in sign["steps"] if "uses" in step]
     assert used == ["actions/download-artifact", "actions/attest-build-provenance"]
     attested = next(step["with"] for step in sign["steps"] if "attest" in step.get("uses", ""))
     assert attested == {"subject-path": "dist/*.whl"}
     assert "dist/*.whl" in sign["steps"][-1]["run"], "what is signed is what is attached"
+
+
+def test_the_wheel_goes_to_pypi_after_each_python_installed_it_and_without_a_token() -> None:
+    jobs = load_workflow("wheel.yml")["jobs"]
+    supported = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert jobs["install"]["strategy"]["matrix"]["python"] == supported
+    upload = jobs["upload"]
+    assert (upload["needs"], upload["environment"], upload["permissions"]) == ("sign", "pypi", {"id-token": "write"})
+    used = [step["uses"].partition("@")[0] for step in upload["steps"]]
+    assert used == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
+    assert "secrets." not in str(upload)
 
 
 def test_the_data_image_is_built_for_arm64_too() -> None:

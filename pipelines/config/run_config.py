@@ -29,13 +29,19 @@ Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 
 
 class TrackingSettings(Settings):
-    """Experiment tracking; off by default. It needs `pip install mlflow-skinny`."""
+    """Experiment tracking; off by default. It needs `pip install mlflow-skinny` or `pip install wandb`."""
 
     mlflow: MlflowUri = pydantic.Field(
         "",
         description="MLflow's tracking URI, or a folder for its file store, such as runs/mlruns; empty: not logged",
     )
     experiment: str = pydantic.Field("", description="of MLflow; the model's name if empty")
+    wandb: str = pydantic.Field(
+        "",
+        pattern=r"^$|^(?:[\w.-]{1,128}/)?[^/\\#?%:\x00-\x1f]{1,128}$",
+        description="Weights & Biases: a project, or entity/project; empty: not logged. Without WANDB_API_KEY or a "
+        "login the run is kept in its folder, for `wandb sync`",
+    )
 
 
 class SigningSettings(Settings):

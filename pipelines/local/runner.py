@@ -47,7 +47,7 @@ from voxline.pipelines.local.run_record import (
 )
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
-from voxline.pipelines.local.tracking import log_to_mlflow
+from voxline.pipelines.local.tracking import log_run
 from voxline.pipelines.steps import STEPS
 from voxline.progress import neutralize, print_status
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
@@ -138,7 +138,7 @@ def run_pipeline(
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     console.close()
                 _announce(record, config)
-    log_to_mlflow(record)
+    log_run(record)
     return record, failure
 
 

@@ -1,7 +1,7 @@
-"""Logs a run to MLflow, if the config names a tracking URI: parameters, metrics, the model's version and the report.
+"""Logs a run to MLflow and to Weights & Biases, if the config names them: parameters, metrics, version and report.
 
-MLflow is not among the locked requirements (docs/decisions/0048-mlflow-is-optional.md); `pip install mlflow-skinny` or
-`mlflow` adds it. A run never fails because it could not be logged.
+Neither is among the locked requirements (docs/decisions/0048-mlflow-is-optional.md); `pip install mlflow-skinny` and
+`pip install wandb` add them. A run never fails because it could not be logged.
 """
 
 import importlib
@@ -32,8 +32,13 @@ BATCH = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w\-. /]+")
 
 
-def log_to_mlflow(record: RunRecord) -> None:
-    """Logs a run that ended, if `tracking.mlflow` is set. What goes wrong is printed."""
+def log_run(record: RunRecord) -> None:
+    """Logs a run that ended to what `tracking` names. What goes wrong is printed."""
+    _log_to_mlflow(record)
+    _log_to_wandb(record)
+
+
+def _log_to_mlflow(record: RunRecord) -> None:
     uri = record.config.get("tracking", {}).get("mlflow", "")
     if not uri:
         return
@@ -46,6 +51,64 @@ def log_to_mlflow(record: RunRecord) -> None:
         print_status(f"MLflow: the run was not logged to {uri}: {type(error).__name__}: {error}")
     else:
         print_status(f"MLflow: logged as run {run_id} in {uri}")
+
+
+def _log_to_wandb(record: RunRecord) -> None:
+    project = record.config.get("tracking", {}).get("wandb", "")
+    if not project:
+        return
+    try:
+        place = _log_with_wandb(importlib.import_module("wandb"), record, project)
+    except ImportError:
+        print_status("Weights & Biases is not installed, so the run was not logged; `pip install wandb` adds it")
+    except Exception as error:  # of a server, a disk, its client: the run is done, whatever happens here
+        print_status(f"Weights & Biases: the run was not logged to {project}: {type(error).__name__}: {error}")
+    else:
+        print_status(f"Weights & Biases: logged as {place}")
+
+
+def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
+    """Creates the run and ends it. Returns its address, or the folder that `wandb sync` sends."""
+    # Nothing waits for a person who types a key, and nothing about this machine is sent.
+    mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+    quiet = wandb.Settings(
+        silent=True,
+        console="off",
+        host="-",
+        disable_git=True,
+        disable_code=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+    )
+    entity, _, name = project.rpartition("/")
+    tags = {key: value for key, value in _tags(record).items() if key.startswith("voxline.")}
+    run = wandb.init(
+        project=name,
+        entity=entity or None,
+        name=record.name,
+        job_type=record.pipeline,
+        dir=record.run_dir,
+        mode=mode,
+        config={key: value for key, _, value in changed_settings({}, record.config)} | tags,
+        settings=quiet,
+    )
+
+    # A step of its history is given once, in ascending order.
+    points: dict[int, dict[str, float]] = {}
+    for key, value, _, step in _curves(record, 0):
+        points.setdefault(step, {})[key] = value
+    for step in sorted(points):
+        run.log(points[step], step=step)
+    run.summary.update({**_metrics(record), **{f"seconds/{step.name}": step.seconds for step in record.steps}})
+
+    for artifact in ARTIFACTS:
+        if (record.run_dir / artifact).is_file():
+            run.save(record.run_dir / artifact, base_path=record.run_dir, policy="now")
+    place = run.url if mode == "online" else f"{Path(run.dir).parent}; `wandb sync` sends it"
+    run.finish(exit_code=0 if record.status == "succeeded" else 1)
+    return str(place)
 
 
 def _client(uri: str) -> Any:

@@ -60,6 +60,7 @@ def test_every_default_works(tmp_path: Path) -> None:
         ("train: {epochs: 0}", r"run\.yaml: 'train\.epochs' is 0; .*greater than or equal to 1"),
         ("train: {epochs: true}", r"run\.yaml: 'train\.epochs' is 'true'; .*integer"),
         ("extract: {speeds: [true]}", r"run\.yaml: 'extract\.speeds\.0' is 'true'; .*number"),
+        ("tracking: {wandb: team/speech/asr}", r"run\.yaml: 'tracking\.wandb' is 'team/speech/asr'; "),
         ("train: 3", r"run\.yaml: 'train' is 3; "),
         ("pipeline: ttx", r"run\.yaml: 'pipeline' is 'ttx'; accepted: 'asr', 'intents'"),
         ("convert: {alphabet: ' abc'}\ntrain: {subwords: 4}", r"train\.subwords is 4, .* has 4 characters"),

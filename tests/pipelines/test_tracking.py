@@ -1,15 +1,19 @@
-"""A run in MLflow's file store, read back by MLflow; and a run that cannot be logged is not lost."""
+"""A run in MLflow's file store and in a file of Weights & Biases, read back; one that cannot be logged is not lost."""
 
 import json
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.evaluations import evaluation_info, metric_info
+from tests.waiting import wait_until
 from voxline.metrics.evaluation import SummaryInfo
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
-from voxline.pipelines.local.tracking import log_to_mlflow
+from voxline.pipelines.local.tracking import log_run
 from voxline.store.files import write_json
 
 
@@ -24,7 +28,7 @@ def record(tmp_path: Path) -> RunRecord:
     (tmp_path / "report.html").write_text("<!DOCTYPE html><title>x</title>")
     config = {
         "name": "nightly", "model": "asr", "corpus": {"uri": "/data"}, "train": {"epochs": 6},
-        "tracking": {"mlflow": str(tmp_path / "mlruns"), "experiment": ""},
+        "tracking": {"mlflow": str(tmp_path / "mlruns"), "experiment": "", "wandb": ""},
     }  # fmt: skip
     run = RunRecord("asr", "nightly", tmp_path, config, status="succeeded", model="/r/asr/3", pushed=True)
     run.steps = [
@@ -36,7 +40,7 @@ def record(tmp_path: Path) -> RunRecord:
 
 def test_mlflow_reads_parameters_metrics_version_and_report(record: RunRecord) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is not installed")
-    log_to_mlflow(record)
+    log_run(record)
     client = mlflow.MlflowClient(tracking_uri=(record.run_dir / "mlruns").as_uri())
     experiment = client.get_experiment_by_name("asr")
     (run,) = client.search_runs([experiment.experiment_id])
@@ -50,12 +54,77 @@ def test_mlflow_reads_parameters_metrics_version_and_report(record: RunRecord) -
     assert "report.html" in {one.path for one in client.list_artifacts(run.info.run_id)}
 
 
+def _records(file: Path) -> Iterator[Any]:
+    """The records of W&B's file: LevelDB's log of blocks, after 7 bytes that name it."""
+    records = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    content = file.read_bytes()
+    place, payload = 7, b""
+    while place + 7 <= len(content):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", content, place)
+        if place + 7 + size > len(content):
+            return  # it is being written
+        payload += content[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            record = records.Record()
+            record.ParseFromString(payload)
+            payload = b""
+            yield record
+
+
+def test_wandb_keeps_parameters_metrics_version_and_report(
+    record: RunRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a key nobody is asked for one: the run is in its folder, as its client would send it."""
+    pytest.importorskip("wandb", reason="wandb is not installed: make test-tracking")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(record.run_dir))
+    record.config["tracking"] |= {"mlflow": "", "wandb": "team/speech"}
+    log_run(record)
+    assert "`wandb sync` sends it" in capsys.readouterr().out
+
+    # Its own process writes the file, and may end later than the run.
+    (file,) = record.run_dir.glob("wandb/offline-run-*/run-*.wandb")
+    wait_until(lambda: any(entry.HasField("exit") for entry in _records(file)), "the end of the file")
+    config: dict[str, Any] = {}
+    history: dict[int, Any] = {}
+    summary: dict[str, Any] = {}
+    files: set[str] = set()
+    for entry in _records(file):
+        if entry.HasField("run"):
+            assert (entry.run.entity, entry.run.project, entry.run.display_name) == ("team", "speech", "nightly")
+            assert entry.run.host == "-", "the name of the machine is not sent"
+            config |= {item.key: json.loads(item.value_json) for item in entry.run.config.update}
+        elif entry.HasField("history"):
+            values = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in entry.history.item}
+            history[values["_step"]] = values
+        elif entry.HasField("summary"):
+            summary |= {item.key or item.nested_key[0]: json.loads(item.value_json) for item in entry.summary.update}
+        elif entry.HasField("files"):
+            files |= {item.path for item in entry.files.files}
+        elif entry.HasField("exit"):
+            assert entry.exit.exit_code == 0
+    assert config["train.epochs"] == "6"
+    assert config["voxline.model_version"] == "3"
+    assert (history[20]["train/loss"], history[40]["dev/wer"]) == (3.5, 0.5)
+    assert (summary["wer"], summary["wer_high"], summary["snr/20-30 dB/wer_low"]) == (0.031, 0.05, 0.02)
+    assert files == {"report.html"}, "no list of what is installed"
+
+
 def test_a_run_is_not_lost_when_it_cannot_be_logged(
     record: RunRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    log_to_mlflow(record)
+    log_run(record)
     assert "pip install mlflow-skinny" in capsys.readouterr().out
     record.config["tracking"]["mlflow"] = ""
-    log_to_mlflow(record)
+    log_run(record)
     assert capsys.readouterr().out == ""
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    record.config["tracking"]["wandb"] = "speech"
+    log_run(record)
+    assert "pip install wandb" in capsys.readouterr().out
