@@ -120,6 +120,8 @@ _LABEL = re.compile(
 """Who speaks, in front of a text: `SPEAKER 1:`, `A:`, `DR. JONES:`, `说话人1：`, `>>`."""
 _CODE = re.compile(r"[\d_.]")
 _NAME_LABEL = re.compile(r"[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?:(?=\s)")
+_OF_CODE = re.compile(r"""(b'|b"|=").*['"]""")
+"""Bytes of Python and formulas of Excel, which are no text."""
 _NO_NAMES = re.compile(
     "note|question|answer|warning|example|remember|first|second|third|result|reminder|tip|fact|quote|update|edit|also|"
     "however|plus|problem|solution|conclusion|summary|step|reason|title|subject|date|time|place",
@@ -151,6 +153,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
     ('speaker 1:\\n[on]', 'ann:')
     >>> [text_doubt(text, "", "a/utt_0.wav", "") for text in ("John: go", "utt_0 go on", "utt_0", "none", "Note: go")]
     ['john:', 'id:', 'path', 'placeholder', '']
+    >>> text_doubt("b'go on'", "", "1.wav", ""), text_doubt('="007"', "", "1.wav", "")
+    ("b'…'", '="…"')
     """
     if not text:
         return ""
@@ -170,6 +174,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
     if text.lower() in _PLACEHOLDERS:
         return "placeholder"
     doubts = [label] if (label := _speaker_label(text, speaker)) else []
+    if code := _OF_CODE.fullmatch(text):
+        doubts.append(f"{code[1]}…{code[1][-1]}")
     if any(bracket in text for bracket in "[<({（【⟨〔"):
         doubts += dict.fromkeys(tag.lower() for tag in _BRACKETS.findall(text))
     return "\n".join(doubts)

@@ -488,6 +488,7 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
     remarks = []
     pairs = {name for pair in itertools.pairwise(names) if _look_like_spans(pair, sample) for name in pair}
     timed = [name for name in further if name in pairs or _looks_like_times(name, sample)]
+    timed = [name for name in timed if not _CHANNEL.fullmatch(_words(name))]  # [0, 1] are no range
     times = [name for name in timed if not _agrees(name, columns, sample)]
     if times:
         verb = "are kept, and cut" if len(times) > 1 else "is kept, and cuts"
@@ -620,6 +621,7 @@ _ABOUT_TEXT = frozenset(
     """
     id length len count language lang path file domain hash type source chars confidence conf score probability prob
     logprob quality rating wer cer number num no nr index idx key start end time timestamp duration date version status
+    pred predicted prediction predictions hyp hypothesis
     """.split()  # noqa: SIM905 - a table in lines
 )
 """Words of names of columns that tell something else of a text."""

@@ -160,6 +160,23 @@ def test_the_channel_of_a_cut_is_the_utterance(corpus: Path, ingest: Ingest, tmp
     assert "the supervision is of channel 0, its cut of 1" in out.details["C"]
 
 
+def test_a_second_channel_alone_of_a_stereo_file_is_no_mixture(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Field case F2: the second side has a file of its own, or the recording lacks the other channel."""
+    write_call(corpus / "call.wav")
+    record("b.wav", 1.0)
+    lines = []
+    for name in ("call", "b"):
+        source = {"type": "file", "channels": [1], "source": f"{name}.wav"}
+        recording = {"id": name, "sources": [source], "sampling_rate": RATE, "num_samples": RATE, "duration": 1.0}
+        timed = {"start": 0.0, "duration": 1.0, "channel": 1}
+        spoken = {"id": name, "recording_id": name, "text": SIDES[1], **timed}
+        lines.append({"id": name, **timed, "type": "MonoCut", "supervisions": [spoken], "recording": recording})
+    write_table(corpus, list(map(json.dumps, lines)), "cuts.jsonl")
+    out = ingest("lhotse")
+    assert out.ids == ["b"]
+    assert "its recording has channel 1 alone, and call.wav has 2" in out.details["call"]
+
+
 def test_two_sides_in_one_row_are_named(corpus: Path, record: Record, ingest: Ingest) -> None:
     """Field case F2: one row for both sides."""
     record("a.wav")

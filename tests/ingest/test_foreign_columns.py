@@ -332,6 +332,44 @@ def test_no_time_is_left_out_unsaid(names: list[str], times: list[float]) -> Non
         assert name in columns.values() or name in told or same
 
 
+def test_a_manifest_whose_keys_are_all_its_own_has_an_end(
+    corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    record("talk.wav", 3.0)
+    lines = [
+        MANIFEST_LINE | {"id": "a", "offset": 0.5, "end": 1.5},
+        MANIFEST_LINE | {"id": "b", "offset": 0.5, "duration": 1.0, "end": 1.5},
+        MANIFEST_LINE | {"id": "c", "offset": 0.5, "duration": 1.0, "end": 2.5},
+    ]
+    write_table(corpus, list(map(json.dumps, lines)), "m.jsonl")
+    out = ingest("manifest")
+    assert {id: (one.offset, one.duration) for id, one in out.utterances.items()} == dict.fromkeys("ab", (0.5, 1.0))
+    assert "contradict each other: from start to end it is 2 s" in out.details["c"]
+    assert "no end or duration" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("further", "told"),
+    [
+        ({"sentence": "Good day!"}, "the text is read from text, and sentence differs: 'Good day!' beside 'good day'"),
+        ({"text_pc": "Good day!"}, "the text is read from text, and text_pc differs"),
+        ({"text": "", "transcript": "Good day!"}, "transcript differs: 'Good day!' beside ''"),
+        ({"pred_text": "could day"}, ""),
+        ({"channels": [0, 1]}, "channels is kept, and selects no channel ([0, 1])"),
+    ],
+)
+def test_further_keys_beside_those_of_a_manifest_are_named(
+    further: dict[str, Any], told: str, corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    record("talk.wav")
+    write_table(corpus, [json.dumps(MANIFEST_LINE | further)], "m.jsonl")
+    ingest("manifest")
+    out = capsys.readouterr().out
+    assert told in out
+    assert ("m.jsonl:1:" in out) == bool(told)
+    assert "cuts no recording" not in out
+
+
 def test_another_text_that_differs_is_said(corpus: Path, record: Record, ingest: Ingest, capsys: Said) -> None:
     for number in range(2):
         record(f"{number}.wav")
@@ -380,6 +418,9 @@ def test_a_tsv_that_excel_has_quoted_is_read_as_it_was_typed(corpus: Path, recor
         ('{"text": "good day"}', "JSON"),
         ("<?xml version='1.0'?><a>good day</a>", "a document of XML or HTML"),
         ("{\\rtf1\\ansi good day}", "a document in RTF"),
+        ("0.0\t1.5\tgood\n\\\t100.0\t200.0\n", "labels with times, as Audacity writes them"),
+        ("@UTF8\n@Begin\n*CHI:\tgood day .\n", "a transcript of CHAT, with headers and who speaks"),
+        ("@home we go on", ""),
         ("00:01 good\n00:02 day\n", "lines with times"),
         ("7:30 is when we go on.", ""),
         ("at 0.5 1.5 or so", ""),

@@ -119,9 +119,16 @@ def _supervision(
     for custom in (cut.get("custom"), supervision.get("custom")):
         extra |= custom or {}
 
+    # Paths are relative to the folder in which a recipe ran: that of the cuts, or the root.
+    relative_to = "" if corpus.has(audio) else path.parent.as_posix()
+
     # By its place among the channels: convert counts those of the file.
     if len(channels) > 1:
         extra[CHANNEL_KEY] = channels.index(channel)
+    elif channel and (count := corpus.count_channels(audio, relative_to)) > 1:
+        # A file of its own for the second side has one channel, however it is counted.
+        detail = f"{source}: its recording has channel {channel!r} alone, and {audio} has {count}; list them all"
+        return Reject(id, Reason.BAD_ENTRY, detail)
 
     # A supervision is relative to the cut, and the cut to the recording. One as long as the recording has its duration
     # too: the file may be another one than the manifest describes.
@@ -132,8 +139,7 @@ def _supervision(
         text=text,
         speaker=str(supervision.get("speaker") or ""),
         split=str(extra.pop("split", "")) or _split(path),
-        # Paths are relative to the folder in which a recipe ran: that of the cuts, or the root.
-        relative_to="" if corpus.has(audio) else path.parent.as_posix(),
+        relative_to=relative_to,
         offset=offset,
         duration=duration,
         source=source,

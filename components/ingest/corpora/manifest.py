@@ -136,12 +136,14 @@ class _Plan(NamedTuple):
     """The values that a set of keys holds.
 
     Attributes:
-      columns: `map_columns`; empty if all keys have a manifest's own names already.
+      columns: `map_columns`.
+      is_plain: all keys have a manifest's own names already, and nothing is computed.
       has_times: times are in other units, or have an end: they are computed.
       has_texts: another key is of a text too.
     """
 
     columns: dict[str, str]
+    is_plain: bool
     has_times: bool
     has_texts: bool
 
@@ -266,12 +268,12 @@ class LineReader:
 
         # Texts may differ in some lines alone, so that each is looked at until one does.
         columns = plan.columns
-        plain = not columns and not plan.has_texts and not any(map(may_be_read, keys))
+        plain = plan.is_plain and not plan.has_texts and not any(map(may_be_read, keys))
         if plain and type(None) not in kinds and len(self._as_they_are) < _MAX_USUAL:
             self._as_they_are.add(keys)
         if plan.has_texts and self._describe:
             self._tell(source, describe_texts(columns, self._columns, [flat]))
-        if not columns:
+        if plan.is_plain:
             return values
 
         # The end is kept beside the duration that it gives.
@@ -300,8 +302,9 @@ class LineReader:
                 self._tell(source, line)
         usual = all(columns[key].lower() in USUAL_COLUMNS[key] for key in TIMES if key in columns and key != "end")
         has_texts = sum(map(is_text_name, present)) > 1
+        has_times = "end" in columns or not usual
         as_they_are = len(present) == len(flat) and all(key == name for key, name in columns.items())
-        return _Plan({} if as_they_are and not self._chosen else columns, "end" in columns or not usual, has_texts)
+        return _Plan(columns, as_they_are and not has_times and not self._chosen, has_times, has_texts)
 
     def _tell(self, source: str, line: str) -> None:
         """Prints a remark about a line's keys, once."""

@@ -41,6 +41,7 @@ _FORMS = {
     "JSON": r'\s*(?:\{\s*"[^"\n]*"\s*:|\[\s*\{\s*")',
     "a document of XML or HTML": r"\s*<(?:\?xml|!doctype|html|body|annotation|trans|tt)\b",
     "a document in RTF": r"\{\\rtf",
+    "a transcript of CHAT, with headers and who speaks": r"\s*@(?:UTF8|Begin|PID:|Window:|Languages:)",
 }
 _NO_TEXTS = {form: re.compile(pattern, re.IGNORECASE) for form, pattern in _FORMS.items()}
 """What a text file may hold besides a transcript, by its beginning; it has times or marks that nobody speaks."""
@@ -48,6 +49,7 @@ _CLOCKED = re.compile(r"\s*[\[(<]?(?:\d+:)?\d+:\d\d(?:[.,]\d+)?[\])>]?[\s:-]")
 """A time in front of a line; several such lines are no transcript."""
 _LABELLED = re.compile(r"\s*\d+[.,]\d+\s+\d+[.,]\d+(?:\s|$)")
 """A line of a label track."""
+_FREQUENCIES = re.compile(r"\\\s+[-\d]")
 
 _MICROPHONE = re.compile(r"_mic\d$")
 _SAMPLES = re.compile(r"\d+\s+\d+\s+(?=\S)")
@@ -237,7 +239,8 @@ def other_form(text: str, is_label: bool = False) -> str:
 
     # A label track has times in front of each line; of a text, a first word may be a time.
     lines = [line for line in text.split("\n") if line.strip()]
-    if lines and all(map(_LABELLED.match, lines)):
+    # Audacity writes the frequencies of a selection below its times, behind a backslash.
+    if lines and all(_LABELLED.match(line) for line in lines if not _FREQUENCIES.match(line)):
         return "labels with times, as Audacity writes them"
     # One such line may be TIMIT's, with samples in front of a sentence.
     if (is_label or len(lines) > 1) and all(map(_SAMPLES.match, lines)):
