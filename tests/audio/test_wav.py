@@ -80,6 +80,38 @@ def test_chunks_after_the_samples_are_no_samples(tmp_path: Path) -> None:
     assert reason_of(path) is Reason.EMPTY_AUDIO
 
 
+@pytest.mark.parametrize(
+    ("channels", "bits", "frame", "second", "is_read"),
+    [
+        (2, 16, 2, 2 * RATE, False),  # samples of one channel
+        (1, 16, 4, 4 * RATE, False),  # of two
+        (1, 8, 2, 2 * RATE, False),
+        (1, 24, 4, 4 * RATE, False),
+        (1, 24, 4, 0, False),
+        (1, 16, 2, 2 * RATE, True),
+        (1, 12, 2, 2 * RATE, True),
+        (2, 16, 2, 4 * RATE, True),  # two against one
+        (1, 16, 0, 0, True),
+        (1, 16, 2, 7, True),
+    ],
+)
+@pytest.mark.parametrize("order", "<>")
+def test_a_header_that_contradicts_itself_is_unreadable(
+    channels: int, bits: int, frame: int, second: int, is_read: bool, order: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "take.wav"
+    data = SAMPLES.astype(f"{order}i2").tobytes()
+    form = struct.pack(f"{order}IHHIIHH", 16, 1, channels, RATE, second, frame, bits)
+    body = b"WAVEfmt " + form + b"data" + struct.pack(f"{order}I", len(data)) + data
+    path.write_bytes((b"RIFF" if order == "<" else b"RIFX") + struct.pack(f"{order}I", len(body)) + body)
+    if is_read:
+        assert len(decode_audio(path).samples) == len(SAMPLES) // channels
+        return
+    with pytest.raises(BadAudioError, match=f"says {channels} channels of {bits} bits, and {frame} bytes") as caught:
+        decode_audio(path)
+    assert caught.value.reason is Reason.UNREADABLE
+
+
 def test_a_wav_without_samples_chunk_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "take.wav"
     path.write_bytes(wav_bytes(SAMPLES[:0])[:36].replace(b"$\0\0\0WAVE", b"\x1c\0\0\0WAVE"))

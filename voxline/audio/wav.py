@@ -44,7 +44,7 @@ def check_wav_complete(path: Path) -> None:
     that was stopped before it finished the header: the speech is cut at an unknown point.
 
     Raises:
-      BadAudioError: the file is truncated, or has no data chunk.
+      BadAudioError: the file is truncated, has no data chunk, or says two sizes of a frame.
     """
     total = path.stat().st_size
     with open(path, "rb") as file:
@@ -69,6 +69,9 @@ def check_wav_complete(path: Path) -> None:
                 file.seek(size - 16, os.SEEK_CUR)
             elif name == b"data":
                 break
+            elif name == b"fmt ":
+                _check_frames(file.read(min(size, 40)), order)
+                file.seek(size + size % 2 - min(size, 40), os.SEEK_CUR)
             else:
                 file.seek(size + size % 2, os.SEEK_CUR)
 
@@ -93,6 +96,29 @@ def check_wav_complete(path: Path) -> None:
                 f"the header says {size:,} bytes of samples, and {unnamed:,} that no chunk names follow; write it "
                 "again, with its own length",
             )
+
+
+def _check_frames(form: bytes, order: str) -> None:
+    """Compares the bytes of a frame with channels and bits; a decoder goes by either, and reads noise by the wrong one.
+
+    Args:
+      form: the chunk `fmt `, of PCM or floats; others are left to their decoders.
+
+    Raises:
+      BadAudioError: they differ, and the bytes a second agree with neither or with the former.
+    """
+    if len(form) < 16:
+        return
+    kind, channels, rate, second, frame, bits = struct.unpack(order + "HHIIHH", form[:16])
+    if kind == 0xFFFE and len(form) >= 26:  # extensible: the kind begins the GUID
+        kind = struct.unpack(order + "H", form[24:26])[0]
+    expected = channels * ((bits + 7) // 8)
+    if kind in (1, 3) and frame not in (0, expected) and second != rate * expected:
+        raise BadAudioError(
+            Reason.UNREADABLE,
+            f"its header says {channels} channels of {bits} bits, and {frame} bytes for a sample of each; write it "
+            "again, with what it has",
+        )
 
 
 def _chunk_follows(file: IO[bytes]) -> bool:
