@@ -186,7 +186,27 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
             "10 to 1 odds, 10 to 1 is long, 20 to two friends",
         ),
         ("nine times out of ten, twelve out of twenty", "nine times out of ten, 12 out of 20"),
+        ("it's two fifty a pound, it's two fifty", "it's two fifty a pound, it's 2:50"),
+        ("two fifty dollars, two fifty dollar bills", "two fifty dollars, two $50 bills"),
     ],
 )
 def test_numbers_with_two_readings_stay_words(spoken: str, written: str) -> None:
     assert english(spoken) == written
+
+
+@pytest.mark.parametrize(
+    ("spoken", "written"),
+    [
+        ("四五万人", "四五万人"),
+        ("七八公里", "七八公里"),
+        ("百分之七八", "百分之七八"),
+        ("两三元", "两三元"),
+        ("五六月三号", "五六月三号"),
+        ("十七八公里", "十七八公里"),
+        ("四十五万人", "45万人"),
+        ("七点八公里", "7.8公里"),
+        ("一零五公里", "105公里"),
+    ],
+)
+def test_about_as_many_is_no_number_of_two_digits(spoken: str, written: str) -> None:
+    assert mandarin(spoken) == written

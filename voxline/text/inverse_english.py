@@ -302,7 +302,10 @@ def _is_clock_hour(words: list[str], place: int, end: int) -> bool:
 def _is_time(words: list[str], place: int, end: int, hour: int, minutes: int) -> bool:
     """Returns whether an hour and minutes are no house, no year and no count."""
     before = word_at(words, place - 1)
-    if end < len(words) and (words[end] in _CURRENCY_WORDS or is_number_word(words[end])):
+    behind = word_at(words, end)
+    # It's two fifty a pound.
+    is_price = before in ("is", "it's") and behind in ("a", "an", "each", "per")
+    if is_price or behind in _CURRENCY_WORDS or is_number_word(behind):
         return False
     is_alone = place == 0 and end == len(words) and hour <= 12 and minutes % 5 == 0
     is_after_it = before == "is" and word_at(words, place - 2) in ("it", "time")
@@ -316,14 +319,8 @@ def _is_time(words: list[str], place: int, end: int, hour: int, minutes: int) ->
     is_year = before in (*_BEFORE_YEARS, "between") and (
         hour in (19, 20) or (hour > 12 and before not in ("by", "until", "till", "before", "after"))
     )
-    return not is_year and (
-        before in _BEFORE_TIMES
-        or is_alone
-        or is_range
-        or is_after_it
-        or is_second
-        or word_at(words, end) in _AFTER_TIMES
-    )
+    is_told = before in _BEFORE_TIMES or behind in _AFTER_TIMES or is_second
+    return not is_year and (is_told or is_alone or is_range or is_after_it)
 
 
 def _clock_end(words: list[str], place: int) -> int | None:
@@ -373,6 +370,9 @@ def _write_decade(words: list[str], place: int) -> _Written:
 def _write_money(words: list[str], place: int) -> _Written:
     amount = parse_amount(words, place)
     if amount is None or (words[place] == "a" and word_at(words, place - 1) == "half"):  # half a million euros
+        return None
+    # "Two fifty dollars" may be 250; "two fifty dollar bills" are two.
+    if is_number_word(word_at(words, place - 1)) and word_at(words, amount.end).endswith("s"):
         return None
     # Ten to twenty dollars: one sign for both.
     if word_at(words, amount.end) == "to" and amount.whole and not is_digit(words, place - 1):

@@ -19,6 +19,7 @@ _ANY = f"{_DIGIT}十百千万亿两幺"
 _WHOLE = f"[{_DIGIT}十百千万亿两]{{1,24}}"
 _NUMBER = rf"{_WHOLE}(?:点[{_DIGIT}]{{1,24}}(?![{_DIGIT}十百千刻]))?"
 """Behind 点, 四十 is a minute and no decimal."""
+_TWO_DIGITS = re.compile(f"[{DIGITS[1:]}两]{{2}}")
 _BEHIND_POINT = re.compile(f"[{_ANY}]点[{_ANY}]*$")
 _COUNTED = "个人次天年月日号分秒小岁元块角米克斤公里吨度层楼页本台辆名位条件张家间句字章课期届路平倍万亿"
 """What a number of two hanzi, such as 十二, is written in digits before; elsewhere it may be a part of a word."""
@@ -71,6 +72,9 @@ def parse_hanzi(number: str) -> str | None:
     ('10086', '3.05', '2024', None)
     """
     whole, _, fraction = number.partition("点")
+    # 七八公里 and 四五万 are about as many.
+    if _TWO_DIGITS.fullmatch(whole):
+        return None
     digits = _digits(whole) if not set(whole) & {*_POWERS, *_GROUPS} else _value(whole)
     if digits is None:
         return None
@@ -196,7 +200,7 @@ def _count(match: re.Match[str]) -> str | None:
 
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
     (re.compile(f"[{_DIGIT}]{{4}}年(?:[{_DIGIT}十]{{1,3}}月(?:[{_DIGIT}十]{{1,3}}[日号])?)?"), _date),
-    (re.compile(f"[{_DIGIT}十]{{1,3}}月[{_DIGIT}十]{{1,3}}[日号]"), _date),
+    (re.compile(f"(?<![{_ANY}])[{_DIGIT}十]{{1,3}}月[{_DIGIT}十]{{1,3}}[日号]"), _date),
     (re.compile(f"([{_DIGIT}十两]{{1,3}})点([{_DIGIT}十]{{1,3}})分(?![之钟])"), _time),
     (
         re.compile(
@@ -206,9 +210,9 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...
     ),
     (re.compile(f"([{_DIGIT}十两]{{1,3}})分([{_DIGIT}十]{{1,3}})秒"), _minutes),
     (re.compile(f"百分之({_NUMBER})"), _share),
-    (re.compile(f"({_WHOLE})分之({_WHOLE})"), _fraction),
-    (re.compile(f"(负?)({_NUMBER})({'|'.join(_UNITS)})"), _measure),
-    (re.compile(f"({_NUMBER}[万亿]*)(元|块钱|美元|欧元|英镑|日元)"), _money),
+    (re.compile(f"(?<![{_ANY}])({_WHOLE})分之({_WHOLE})"), _fraction),
+    (re.compile(f"(?<![{_ANY}])(负?)({_NUMBER})({'|'.join(_UNITS)})"), _measure),
+    (re.compile(f"(?<![{_ANY}])({_NUMBER}[万亿]*)(元|块钱|美元|欧元|英镑|日元)"), _money),
     (re.compile(f"(?<![{_ANY}])[{_DIGIT}幺]{{3,24}}(?![{_ANY}点])"), _row),
     (re.compile(f"(?<![{_ANY}]){_NUMBER}[万亿]*"), _count),
 )
