@@ -215,6 +215,7 @@ REFUSED = """
 04/05/2021|on 5/6|5-6-2021|10.000 were there|1.000 km|3m waves|5 W. Main|He said no. 5 people came|it was no. 5 is
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
 Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston|On Sunset Dr. Jim got out
+WASHINGTON DR. BOSTON|Oak Dr. Smith|Sep-20|2020-10|11/2020|05/1999|the war² began|the end.¹|2020-11-05T10:30+02:00
 w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
 """.strip().replace("\n", "|")
 
@@ -277,6 +278,8 @@ MANDARIN = """
 MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五百二十元
 队伍长2米15个人 队伍长两米十五个人|跑了3米21秒 跑了三米二十一秒
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
+共¥1,234.5元 共一千二百三十四点五元|€20欧元 二十欧元|$5美元 五美元|￥3-5万元 三到五万元|$100元 一百元|¥5 五元
+302室 三零二室|101教室 幺零幺教室|房间302 房间三零二|300室 三百室|302个房间 三百零二个房间|房间300个 房间三百个
 """.strip().replace("\n", "|")
 
 
@@ -307,6 +310,9 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
         "24/7",
         "520",
         "10.20号",
+        "5/1假期",
+        "7-11便利店",
+        "得了1st",
         "3 400克",
     ],
 )
@@ -341,6 +347,10 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
     with contextlib.suppress(UnsupportedText):
         own = {*re.findall("[a-z]+", text.lower()), "quarter", "quarters"}
         assert {word for word in normalize_spoken(text, "english_transcript").split() if "q" in word} <= own
+
+
+DIGITS = "two one two five five five zero one nine nine"
+ACCELERATION = "nine point eight meters per second squared"
 
 
 @pytest.mark.parametrize(
@@ -385,6 +395,31 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
         ("1 000 kg, 10\u202f000 people", "one thousand kilograms ten thousand people"),
         ("$1 000, 555 000 1234", "one thousand dollars five five five zero zero zero one two three four"),
         ("$5m-7m, $5-7, $5-$7", "five to seven million dollars five to seven dollars five dollars to seven dollars"),
+        ("call 212-555-0199, or (212) 555-0199 ext. 4", f"call {DIGITS} or {DIGITS} extension four"),
+        ("8:30-9, 8:30 - 11 and 7:00-8", "eight thirty to nine eight thirty to eleven and seven o'clock to eight"),
+        ("5 ≠ 6", "five does not equal six"),
+        ("2020-11-05T10:30:00Z", "november fifth twenty twenty ten thirty utc"),
+        ("05-Nov-2020, Nov-2020", "fifth of november twenty twenty november twenty twenty"),
+        ("5-Nov-20, Oct '20, 9th Oct", "fifth of november twenty october twenty ninth of october"),
+        ("2020.10.09, version 3.10.09", "october ninth twenty twenty version three point one zero point zero nine"),
+        ("May 5 - May 10, Mar/Apr", "may fifth to may tenth march april"),
+        ("Rs 5 lakh, ₹2.5 crores, ₹5", "five lakh rupees two point five crore rupees five rupees"),
+        ("12 € 50, 12€50", "twelve euros and fifty cents twelve euros and fifty cents"),
+        ("5 €10 notes, 5 $10 bills", "five ten euros notes five ten dollars bills"),
+        ("Gary, IN 46402-1234, 5 in 10", "gary in four six four zero two one two three four five in ten"),
+        ("1200 N Lake Shore Dr, 9 NW 5th Ave", "twelve hundred north lake shore drive nine northwest fifth ave"),
+        ("to 7-11 for milk, a 7-11 store", "to seven eleven for milk a seven eleven store"),
+        ("ages 7-11, a 7-11 win", "ages seven to eleven a seven to eleven win"),
+        ("call 555-GETFOOD, a 100-PERCENT rise", "call five five five getfood a one hundred percent rise"),
+        ("1300 655 506", "one three zero zero six five five five zero six"),
+        ("9.8 m/s2, 5 g/cm3, 100 sq. ft.", f"{ACCELERATION} five grams per cubic centimeter one hundred square feet"),
+        ("40 hrs/wk, 3 wks, 6 mos.", "forty hours per week three weeks six months"),
+        ("§§ 5-7, Figs. 2-4, Rm. 204", "sections five to seven figures two to four room two oh four"),
+        (
+            "25ºC, 5+/-1, 5cm x 6cm",
+            "twenty five degrees celsius five plus or minus one five centimeters by six centimeters",
+        ),
+        ("5⁄8, sin² x, E = mc²", "five eighths sin squared x e equals mc squared"),
     ],
 )
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:

@@ -401,6 +401,12 @@ def test_apostrophes_that_are_letters_are_no_quotes() -> None:
         ("dell'arte 'e un'altra' ch'io", f"{LATIN}'", "dell'arte e un'altra ch'io"),
         ("k'o jun nim", KICHE, "k'o jun nim"),
         ("the Nasdaq 'crash', BBQ 'ribs'", f"{LATIN}'", "the nasdaq crash bbq ribs"),
+        ("‘dogs’ and ‘yes’, the boys’ toys", f"{LATIN}'", "dogs and yes the boys' toys"),
+        ("'The boys' toys,' he said", f"{LATIN}'", "the boys' toys he said"),
+        ("'yes' of the boys' choir", f"{LATIN}'", "yes of the boys' choir"),
+        ("'The boys' toys'", f"{LATIN}'", "the boys' toys"),
+        ("'she said 'go' loudly'", f"{LATIN}'", "she said go loudly"),
+        ("'Tis the dogs' bed, ''tis true'", f"{LATIN}'", "'tis the dogs' bed 'tis true"),
         ("my IQ is 'high', FAQ 'page'", f"{LATIN}'", "my iq is high faq page"),
         ("the QR 'code', she reads 'GQ' daily", f"{LATIN}'", "the qr code she reads gq daily"),
         ("Tariq said 'hello', 'ixoq ri' nim", f"{LATIN}'", "tariq said hello ixoq ri nim"),
@@ -409,3 +415,18 @@ def test_apostrophes_that_are_letters_are_no_quotes() -> None:
 )
 def test_quotes_beside_elisions_go(text: str, letters: str, words: str) -> None:
     assert apply_frontend(text, FrontendSettings(), letters).symbols == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("he said 'yes', ‘dogs’ and ‘cats’", "he said yes dogs and cats"),
+        ("the answer is 'this'.", "the answer is this"),
+        ("‘The boys’ toys,’ he said", "the boys' toys he said"),
+        ("the Joneses’ house, rock 'n' roll, pull 'em", "the joneses' house rock 'n' roll pull 'em"),
+        ("'90s kids' toys, 'Round the boys' camp", "nineties kids' toys 'round the boys' camp"),
+        ("'I am 5' tall', a 6' board", "i am five tall a six board"),
+    ],
+)
+def test_quotes_behind_words_that_end_in_s_go_in_english(text: str, words: str) -> None:
+    assert apply_frontend(text, FrontendSettings(kind="english_transcript")).symbols == words

@@ -21,6 +21,7 @@ from voxline.text.english_abbreviations import (
     put_apart,
     unit_name,
 )
+from voxline.text.english_dates import spell_out_dates
 from voxline.text.english_marks import (
     DOLLARS,
     NUMBERED,
@@ -39,6 +40,7 @@ from voxline.text.english_marks import (
     telephone_or_numbers,
     two_groups,
 )
+from voxline.text.transcripts import PLAIN_APOSTROPHES, remove_quotes
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -56,7 +58,7 @@ _LATIN_SIGNS = {
     "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 ", "⅓": " 1/3 ", "⅔": " 2/3 ", "⅛": " 1/8 ", "№": " number ",
     "℃": "°C", "℉": "°F", "©": " copyright ", "®": " ", "™": " ",
     "‰": " per mille ", "×": " times ", "÷": " divided by ", "±": " plus or minus ",
-    "§": " section ", "≈": " about ",
+    "§": " section ", "≈": " about ", "≠": " does not equal ",
 }  # fmt: skip
 _TABLE = str.maketrans({**_LETTERS, **_LATIN_MARKS, **_LATIN_SIGNS})
 _ACCENT = re.compile("[̀-ͯ]+")
@@ -82,7 +84,7 @@ _CODES_ALONE = "|".join(code for code in numbers.CURRENCIES if code.isalpha())
 _NO_NOUN = "or|and|to|in|per|at|for|a|each|more|less|off|is|was|of|on|from|if|as|but|than"
 """What may follow an amount without being counted by it: "a $5 bill" has a noun, "$5 or more" none."""
 _DOLLAR_SIGN = rf"(?:\b(?:{'|'.join(DOLLARS)}))?{SIGN}"
-_SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
+_SCALE = r"(?:\s(hundred|thousand|million|billion|trillion|lakhs?|crores?)\b)?"
 _SIGNS = {
     "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
     "<": "less than", ">": "greater than", "¢": "cent", "–": ",",
@@ -152,7 +154,8 @@ def english_words(symbols: str) -> str:
 def _apply_rules(text: str, whole: bool) -> str:
     # Rules see capitals and digits; lower case comes after them.
     # Marks that folding takes for quotes and brackets.
-    words = fold_to_ascii(_AREA_CODE.sub(r"\1-", _TRUNK_ZERO.sub(" 0", spell_out_marks(text))))
+    marked = _AREA_CODE.sub(r"\1-", _TRUNK_ZERO.sub(" 0", spell_out_marks(spell_out_dates(text))))
+    words = fold_to_ascii(remove_quotes(marked.translate(PLAIN_APOSTROPHES)))
     own = set(_WITH_APOSTROPHE.findall(words.lower()))
     for rule in _RULES:
         words = rule(words)
@@ -191,6 +194,8 @@ def _apart(word: str) -> str:
 
 def _decompose(character: str) -> str:
     letters = unicodedata.normalize("NFKD", character)
+    if "\N{COMBINING LONG SOLIDUS OVERLAY}" in letters or character == "ª":
+        return character  # not less than is no "less than"
     return f" {letters.replace('⁄', '/')} " if "⁄" in letters else letters
 
 
@@ -448,7 +453,7 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
     _sub(r"\b[Tt]el\.?:?(?=\s?[+0-9])", "telephone"),
-    _sub(r"([0-9]{3}[-. ][0-9]{4}),?\s?(?:x|[Ee]xt\.?)\s?(?=[0-9])", r"\1, extension "),
+    _sub(r"([0-9]{3}[-. ][0-9]{4}),?\s?(?:x|[Ee]xt\.?)\s?(?=[0-9])", r"\1 extension "),
     # Ranges of what later rules spell out: the hyphen would be lost.
     _sub(rf"(?<=[0-9])~(?={SIGN}?[0-9])", "-"),
     _sub(
@@ -472,14 +477,12 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     # Telephone numbers first: they have groups as thousands have.
     _sub(
-        r"(?<![\w.,+-])(?<![0-9] )(?:\+?1[ .-])?[0-9]{3}[ .-][0-9]{3}[ .-][0-9]{4}(?![\w,]|[.-][0-9]| [0-9])",
+        r"(?<![\w.,+-])(?<![0-9] )(?:\+?1[ .-])?[0-9]{3}[ .-][0-9]{3}[ .-][0-9]{4}(?!\w|[.,-][0-9]| [0-9])",
         _long_telephone,
     ),
     _sub(r"(?<![\w.,])\+[0-9]{1,3}(?:[ .-]?\(?[0-9]{1,4}\)?){1,6}(?![\w%]|[.,:-][0-9])", _foreign_telephone),
-    _sub(
-        r"(?<![\w.,+-])(?<![0-9] )0[0-9]{2,4}[ -][0-9]{3,4}[ -]?[0-9]{3,4}(?![\w,]|[.-][0-9]| [0-9])", _long_telephone
-    ),
-    _sub(r"(?<![\w.,+-])(?<![0-9] )0[0-9]{1,4}(?: [0-9]{2,6}){2,5}(?![\w,]|[.-][0-9]| [0-9])", _foreign_telephone),
+    _sub(r"(?<![\w.,+-])(?<![0-9] )0[0-9]{2,4}[ -][0-9]{3,4}[ -]?[0-9]{3,4}(?!\w|[.,-][0-9]| [0-9])", _long_telephone),
+    _sub(r"(?<![\w.,+-])(?<![0-9] )0[0-9]{1,4}(?: [0-9]{2,6}){2,5}(?!\w|[.,-][0-9]| [0-9])", _foreign_telephone),
     _sub(
         r"\b((?:zip|zip\scode|postcode|pin|pin\scode|passcode|password|area\scode)\s(?:is\s)?)([0-9]{3,6})(?![\w.,:-][0-9]|[\w%])",
         lambda m: m[1] + numbers.digit_by_digit(m[2]),
@@ -520,8 +523,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b(and/or|he/she|she/he|yes/no|his/her|him/her)\b", lambda m: m[0].replace("/", " "), re.IGNORECASE),
     _sub(r"\b([CFJ])#", r"\1 sharp"),
     expand_abbreviations,
-    _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
-    _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
+    _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?='?[0-9])", _month_name),
+    _sub(rf"(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))({'|'.join(_SHORT)})\b\.?\s?", _month_name),
     _sub(rf"(?<=[0-9]\s)({_MONTH})\s?[-–]\s?(?=[0-9]{{1,2}}\s(?:{_ANY_MONTH})\b)", r"\1 to "),
     _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
     _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
@@ -548,7 +551,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])[-–](?=[0-3]?[0-9]\s(?:{_MONTH})\b)", lambda m: f"{numbers.ordinal(m[1])} to "),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
-    _sub(r"(?<=[0-9]:[0-5][0-9])[-–](?=[0-9]{1,2}:[0-5][0-9](?![0-9]))", " to "),
+    _sub(r"(?<=[0-9]:[0-5][0-9])[-–](?=[0-9]{1,2}(?::[0-5][0-9])?(?![\w:%]|[.,/-][0-9]))", " to "),
     _sub(r"(?<=\b[Nn]oon)[-–](?=[0-9])|(?<=\b[Mm]idnight)[-–](?=[0-9])", " to "),
     _sub(r"(?<![0-9.:,])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\s?[AaPp]\.?[Mm]\b)", r"\1:\2"),
     _sub(
@@ -680,7 +683,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"(?<![0-9/])([0-9]{1,3})/([0-9]{1,4})(?![0-9/])",
         lambda m: f" {numbers.fraction(m[1], m[2], is_over=len(m[1]) > 2)} ",
     ),
-    _sub(r"\band one (?=half|quarter)", "and a "),
+    _sub(r"\b(and[.,;:!?]?) one (?=half|quarter)", r"\1 a "),
     _sub(_NUMBER, _bare),
     _sub(r"²", " squared "),
     _sub(r"³", " cubed "),

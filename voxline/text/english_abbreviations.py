@@ -26,7 +26,8 @@ _ENDS = {
 _STREETS = {"St": "street", "Dr": "drive"}
 _BEFORE_NUMBERS = {
     "No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages", "Apt": "apartment",
-    "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "Rte": "route", "c": "circa",
+    "Figs": "figures", "Eq": "equation", "Eqs": "equations", "Vols": "volumes", "pg": "page", "pgs": "pages",
+    "Rm": "room", "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "Rte": "route", "c": "circa",
     "ca": "circa",
 }  # fmt: skip
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
@@ -85,6 +86,12 @@ _STARTS = (
 _STREET_ENDS = re.compile(rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.(?=\s(?:{_STARTS})\b)")
 """A street that ends a sentence."""
 _NUMBERED_STREET = re.compile(r"(?<=[0-9](?:st|nd|rd|th)\s)St\.(?=\s[A-Z])")
+_DRIVE_OR_TOWN = re.compile(
+    # Named after a tree, a park or a president: WASHINGTON DR. BOSTON.
+    r"(?<![\w.-])(?:Washington|Lincoln|Jefferson|Madison|Jackson|Roosevelt|Kennedy|Oak|Elm|Maple|Pine|Cedar|Walnut|Chestnut|"
+    r"Sunset|Ocean|Lake|Lakeshore|Riverside|Hillside|Meadow|Valley|Forest|Park|Main)\sDr\.\s(?=[A-Z][a-z])",
+    re.IGNORECASE,
+)
 _THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
 _TIMES = (
     "Mondays?|Tuesdays?|Wednesdays?|Thursdays?|Fridays?|Saturdays?|Sundays?|January|February|March|April|May|June|July|"
@@ -150,7 +157,7 @@ def expand_abbreviations(text: str) -> str:
         lambda match: put_apart(match, _STREETS[match[1]] if match[1] else match[2] + _STREETS[match[3]]), text
     )
     text = _STREET_OR_SAINT.sub(_street_or_saint, text)
-    text = _DRIVE_OR_DOCTOR.sub(_drive_or_doctor, text)
+    text = _DRIVE_OR_TOWN.sub(_drive_or_doctor, _DRIVE_OR_DOCTOR.sub(_drive_or_doctor, text))
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
     # The dot of an abbreviation at the end of a sentence also ends the sentence.
     return _END_RULE.sub(lambda match: put_apart(match, _ENDS[match[1]] + (". " if match[2] else "")), text)
@@ -272,6 +279,14 @@ _UNITS = {
     "Gbps": ("gigabit per second", "gigabits per second"), "fps": ("frame per second", "frames per second"),
     "rpm": ("revolution per minute", "revolutions per minute"), "kcal": ("kilocalorie", "kilocalories"),
     "kWh": ("kilowatt hour", "kilowatt hours"), "mAh": ("milliampere hour", "milliampere hours"),
+    "m/s²": ("meter per second squared", "meters per second squared"),
+    "m/s2": ("meter per second squared", "meters per second squared"),
+    "cm2": ("square centimeter", "square centimeters"), "mm2": ("square millimeter", "square millimeters"),
+    "cm3": ("cubic centimeter", "cubic centimeters"), "sq in": ("square inch", "square inches"),
+    "sq mi": ("square mile", "square miles"), "sq km": ("square kilometer", "square kilometers"),
+    "cu ft": ("cubic foot", "cubic feet"), "cu in": ("cubic inch", "cubic inches"),
+    "cu m": ("cubic meter", "cubic meters"), "wk": ("week", "weeks"), "wks": ("week", "weeks"),
+    "mos": ("month", "months"),
 }  # fmt: skip
 
 ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
@@ -284,7 +299,7 @@ _FRACTION_RULE = re.compile(
     rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({ANY_UNIT})(?![A-Za-z0-9²³/])"
 )
 _PER_RULE = re.compile(
-    r"((?<=[0-9])\s?[A-Za-z]{1,2}|(?<=[0-9])\s[a-z]{3,12}s|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
+    r"((?<=[0-9])\s?[A-Za-z]{1,2}|(?<=[0-9])\s[a-z]{2,12}s|[$£€¥₹]\s?[0-9][0-9.,]*(?:\s?[mkbMKB]|\s[mb]illion)?)\s?/\s?"
     rf"(hour|day|night|week|month|year|person|user|unit|piece|mile|gallon|h|hr|wk|mo|yr|{ANY_UNIT})\b"
 )
 _PER = {"h": "hour", "hr": "hour", "wk": "week", "mo": "month", "yr": "year"}

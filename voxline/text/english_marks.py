@@ -43,7 +43,7 @@ _HALVES = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "�
 _HALF = f"[{''.join(_HALVES)}]"
 _FIRM_SPACE = "[\u00a0\u2009\u202f]"
 """Spaces that do not break a line; between two groups of digits they separate thousands."""
-_DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
+DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 
 _THOUSANDS = re.compile(
     rf"(?<![\w.,+])(?<![0-9)][\s])([1-9][0-9]{{0,2}}){_FIRM_SPACE}([0-9]{{3}})(?:,([0-9]{{1,2}}))?(?![0-9]|[\s-][0-9])"
@@ -184,7 +184,7 @@ def _degrees(match: re.Match[str]) -> str:
         return match[0]
     parts = [(match[1], "degree"), (match[2], "minute"), (match[3], "second")]
     words = [f"{count} {name}{'s' * (float(count) != 1)}" for count, name in parts if count]
-    return " ".join([*words, *([_DIRECTIONS[match[4]]] if match[4] else [])])
+    return " ".join([*words, *([DIRECTIONS[match[4]]] if match[4] else [])])
 
 
 def _money(match: re.Match[str]) -> str:
@@ -391,7 +391,7 @@ _TELEPHONE_NAME = re.compile(
     r"(?<![\w.,-])(?:\+?(1)[ -])?(?:\(([0-9]{3})\)\s?|([0-9]{3})-)"
     r"(?![0-9]{3}-[0-9]{4}|(?i:day|odd|bed|man|ton|lap|row|car|gun|hit|mph|bit|win|run|per|yen|mile|year|foot|page|word|hour|"
     r"week|unit|room|seat|inch|yard|acre|game|plus|line|item)\b)"
-    r"([A-Z0-9]{3}-[A-Z0-9]{4}|[a-z]{3}-[a-z]{4}|[A-Z]{4})(?![\w-])"
+    r"([A-Z0-9]{3}-[A-Z0-9]{4}|[a-z]{3}-[a-z]{4}|[A-Z]{4}|[a-z]{4}|[A-Z]{7}|[a-z]{7})(?![\w-])"
 )
 """555-GET-FOOD, a telephone number of which letters stand for digits; 365-day-long and 100-PAGE are none."""
 _BEFORE_TELEPHONES = re.compile(r"\b(?:call|calls|called|calling|dial|dials|dialed|dialing)\s$", re.IGNORECASE)
@@ -408,7 +408,7 @@ def _named_telephone(match: re.Match[str]) -> str:
         or match[3] == "555"
         or _BEFORE_TELEPHONES.search(match.string, max(0, match.start() - 12), match.start())
     )
-    if match[4].islower() and not is_called:
+    if (match[4].islower() or len(match[4]) == 7) and not is_called:
         return match[0]
 
     # 555-G3T-FOOD has both.
@@ -419,7 +419,36 @@ def _named_telephone(match: re.Match[str]) -> str:
     return " ".join([*country, "eight hundred" if area == "800" else numbers.digit_by_digit(area), *spoken])
 
 
+_EUROS_AND_CENTS = re.compile(r"(?<![\w.,])([0-9]{1,6})(?:(\s)€\s|([€£$]))([0-9]{2})(?![\w%]|[.,/-][0-9])")
+"""12 € 50, 12€50."""
+_FOOTNOTE = re.compile(r"([A-Za-z]{3,20})[²³](?!\w)|(?:[A-Za-z]{2}|[.,!?)\"”])[¹⁴-⁹](?!\w)")
+_FUNCTIONS = frozenset("sin cos tan log sec csc cot sinh cosh tanh".split())  # noqa: SIM905
+_PLAIN_MARKS = (
+    (re.compile(r"(?<=[0-9])\s?º(?=\s?[CFNSEW]?(?!\w))"), "°"),  # the ordinal of Spanish, typed for a degree
+    (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
+    (re.compile(r"§\s?§"), " sections "),
+    (re.compile(r"\+/[-−]"), " plus or minus "),
+    (re.compile(r"((?:₹|\bRs\.?)\s?[0-9.,]{1,20}\s(?:lakh|crore))s\b"), r"\1"),
+    (re.compile(r"(?<=[0-9])\s(sq|cu)\.\s?(?=(?:ft|in|mi|m|km)\b)"), r" \1 "),
+    (re.compile(r"(?<=[0-9])(\s?(?:cm|mm|km|m|ft|in))\s?[x×]\s?(?=[0-9])"), r"\1 by "),
+)
+
+
+def _footnote(match: re.Match[str]) -> str:
+    if match[1] and (match[1].lower() in _FUNCTIONS):
+        return match[0]
+    raise has_two_readings(match[0], "the number of a footnote, or a power")
+
+
+def _spell_out_plain_marks(text: str) -> str:
+    for pattern, words in _PLAIN_MARKS:
+        text = pattern.sub(words, text)
+    return _FOOTNOTE.sub(_footnote, text)
+
+
 _RULES: tuple[Callable[[str], str], ...] = (
+    _spell_out_plain_marks,
+    lambda text: _EUROS_AND_CENTS.sub(lambda match: f"{(match[3] or '€')}{match[1]}.{match[4]}", text),
     lambda text: (
         _SITE.sub(lambda match: put_apart(match, _site(match)), text) if "." in text or "://" in text else text
     ),
@@ -434,7 +463,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _HALF_RANGE.sub(" to ", text),
     lambda text: _DOUBLE_HYPHEN.sub(lambda match: f"-{match[2]} to -" if match[1] else f"{match[2]}-", text),
     lambda text: _SPACED_SCALE.sub("°", text),
-    lambda text: _FROM.sub(lambda match: f"{_DIRECTIONS[match[1].upper()]} ", text),
+    lambda text: _FROM.sub(lambda match: f"{DIRECTIONS[match[1].upper()]} ", text),
     lambda text: _DEGREES.sub(lambda match: put_apart(match, _degrees(match)), text),
     lambda text: _MONEY.sub(lambda match: put_apart(match, _money(match)), text),
     lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
@@ -481,6 +510,8 @@ def falling_numbers(match: re.Match[str]) -> str:
     # Years may be cut (1999-05), and results fall.
     first = int(match[1])
     second = int(match[2])
+    if re.fullmatch("20[0-9]{2}", match[1]) and len(match[2]) == 2 and 0 < second <= min(12, first % 100):
+        raise has_two_readings(match[0], "a month, or to")
     is_year = len(match[1]) == 4 and len(match[2]) == 2
     is_airliner = re.fullmatch("7[0-8]7", match[1]) and (second < 11 or not second % 100)
     if is_airliner and not _BEFORE_RANGES.search(match.string, max(0, match.start() - 12), match.start()):

@@ -204,6 +204,15 @@ def _unit(match: re.Match[str]) -> str:
     return ("两" if number == "2" and match[2][0] not in "°℃" else hanzi_number(number)) + _UNITS[match[2]]
 
 
+def _fraction(match: re.Match[str]) -> str:
+    """3/4; 5/1 is a day, or nothing that is said."""
+    above = int(match[1])
+    below = int(match[2])
+    if below <= 1 or (below < above <= 12 and below <= 31):
+        return _refuse("a day, or a fraction")(match)
+    return f"{hanzi_number(match[2])}分之{hanzi_number(match[1])}"
+
+
 def _thousands(match: re.Match[str]) -> str:
     """12 000 and 1 234 567元 have a space between thousands."""
     return match[0].replace(" ", "")
@@ -253,10 +262,19 @@ _READ = r"\w\s,、，;；:。!！?？()（）\[\]《》<>+=×÷*%‰±°#@&"
 _AIRLINES = "CA|MU|CZ|HU|3U|ZH|MF|SC|FM|KN|HO|JD|PN|TV|GS|EU"
 """Codes before the numbers of Chinese flights."""
 _LOVE = "520|521|1314"
+_AMOUNT = r"[0-9][0-9.]{0,20}(?:[-~～到][0-9][0-9.]{0,20})?\s?[百千万亿]{0,2}\s?"
+"""Money, or a range of it, and its scale."""
 _PHONE_END = r"(?!\.?[0-9]|-[0-9])"
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
+    # A currency that is written twice is said once.
+    _sub(rf"[¥￥$](?={_AMOUNT}(?:元|块|人民币))|\$(?={_AMOUNT}美[元金])|€(?={_AMOUNT}欧元)|£(?={_AMOUNT}英镑)", ""),
+    _sub(r"(?<![A-Za-z0-9])[0-9]{1,4}(?:st|nd|rd|th)(?![A-Za-z])", _refuse("第, or an ordinal in English")),
+    _sub(r"(?<![0-9.:/-])7-11(?=便利|超市|店|门店|买|门口)", _refuse("the name of a shop, in one language or another")),
+    # Rooms, of which there are no 200.
+    _sub(r"(?<![0-9.:/-])(?![0-9]{1,2}00)([1-9][0-9]{2,3})(?=教?室|病房|号房)", lambda m: _said_on_the_telephone(m[1])),
+    _sub(rf"((?:房间|房号|教室)号?)([1-9][0-9]{{2,3}}){_NOT_COUNTED}", _called),
     # Thousands with a space, or two numbers: nobody says 000 alone.
     _sub(r"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{0,2})((?: [0-9]{3})* 000)(?![0-9]| [0-9]|[-/:][0-9])", _thousands),
     _sub(
@@ -370,7 +388,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"每kg", "每公斤"),
     _sub(
         r"(?<![0-9/.])([0-9]{1,4})/([0-9]{1,4})(?![0-9/]|\.[0-9])",
-        lambda m: f"{hanzi_number(m[2])}分之{hanzi_number(m[1])}",
+        _fraction,
     ),
     _sub(f"([0-9]?)([{''.join(_FRACTIONS)}])", lambda m: m[1] + "又" * bool(m[1]) + _FRACTIONS[m[2]]),
     _sub(r"(?<=[A-Za-z])-(?=[0-9])", " "),

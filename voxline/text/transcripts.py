@@ -125,9 +125,11 @@ _FOLDED = ("<wide>", "<narrow>", "<small>", "<initial>", "<medial>", "<final>", 
 """Forms that differ in looks alone: full and half width, small marks, Arabic letters within and at ends of words."""
 _LIGATURES = range(0xFB00, 0xFB07)
 
-_ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il"
-"""English, Dutch and Maltese words, or endings apart, that begin with an apostrophe: it opens no quote."""
-_OPENS_OR_CLOSES = re.compile(rf"((?<![\w'])'+(?=\w)(?!(?:{_ELIDED})\b))|(?<=[^\s'])'+(?![\w'])")
+_ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il|[0-9]{2}s?"
+"""English, Dutch and Maltese words, endings apart, and years that begin with an apostrophe: it opens no quote."""
+_OPENS_OR_CLOSES = re.compile(
+    rf"((?<![\w'])(?:'(?='(?i:{_ELIDED})\b)|'+(?=\w)(?!(?i:{_ELIDED})\b)))|(?<=[^\s'])'+(?![\w'])"
+)
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
 _AS_LETTER = re.compile(
     r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]",
@@ -239,10 +241,10 @@ def normalize_transcript(
     # Quotes before the punctuation, which may stand between a word and its quote.
     text = rules.lower(rules.turned_commas(text)).translate(rules.apostrophes)
     if "'" in text:
-        text = _LONE_QUOTES.sub(" ", _without_pairs(text) if has_quotes else text)
+        text = _LONE_QUOTES.sub(" ", remove_quotes(text) if has_quotes else text)
     text = rules.without_punctuation(text)
     if "'" in text:  # once more, beside what marks have become
-        text = _LONE_QUOTES.sub(" ", _without_pairs(text) if has_quotes else text)
+        text = _LONE_QUOTES.sub(" ", remove_quotes(text) if has_quotes else text)
 
     # Marks that are gone may have stood between two signs of one letter.
     if not text.isascii():
@@ -369,7 +371,7 @@ def letters_or_quotes(text: str, letters: str) -> str:
     """
     if letters and not set(_APOSTROPHES) & set(letters):
         return ""
-    plain = text.translate(_PLAIN_APOSTROPHES)
+    plain = text.translate(PLAIN_APOSTROPHES)
     if plain.count("'") < 2 or not (_AS_LETTER.search(plain) or len({*_Q_WITHOUT_U.findall(plain)}) > 1):
         return ""
     quotes = _quotes(plain)
@@ -617,22 +619,55 @@ def _rules(letters: str) -> _Rules:
     return _Rules(letters)
 
 
-_PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(_APOSTROPHES, "'"))
+PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(_APOSTROPHES, "'"))
+"""A table for `str.translate`: each apostrophe is the one of ASCII."""
 
 
 def _quotes(text: str) -> list[tuple[int, int]]:
     """The places of quotes made of apostrophes that open and close, in order; the time grows as the length."""
-    opened: list[tuple[int, int]] = []
-    quotes: list[tuple[int, int]] = []
+    # An opening one, and what may close it before the next one opens.
+    spans: list[tuple[tuple[int, int], list[tuple[int, int]]]] = []
     for mark in _OPENS_OR_CLOSES.finditer(text):
         if mark[1]:
-            opened.append(mark.span())
-        elif opened:
-            quotes += [opened.pop(), mark.span()]
+            spans.append((mark.span(), []))
+        elif spans:
+            spans[-1][1].append(mark.span())
+
+    opened: list[tuple[int, int]] = []
+    quotes: list[tuple[int, int]] = []
+    for opening, closing in spans:
+        opened.append(opening)
+        last = _closing(text, opening[1], closing)
+        for place, end in enumerate(closing):
+            if opened and (place == last or (place > last and not _ends_a_plural(text, end[0]))):
+                quotes += [opened.pop(), end]
     return sorted(quotes)
 
 
-def _without_pairs(text: str) -> str:
+def _closing(text: str, start: int, ends: Sequence[tuple[int, int]]) -> int:
+    """Which apostrophe closes a quote: in 'the boys' toys,' the second, and in 'yes' of the boys' choir the first."""
+    if len(ends) < 2:
+        return 0
+    is_word = not re.search(r"\s", text[start : ends[0][0]])
+    closes = [
+        place
+        for place, (end, _) in enumerate(ends)
+        if not (text[end - 1].isalnum() if is_word else _ends_a_plural(text, end))
+    ]
+    return closes[0] if closes else 0 if is_word else len(ends) - 1
+
+
+def _ends_a_plural(text: str, place: int) -> bool:
+    """True if an apostrophe may be that of the boys' or of rockin'."""
+    return text[place - 1] in "sSnN"
+
+
+def remove_quotes(text: str) -> str:
+    """A text without quotes made of apostrophes that open and close.
+
+    >>> remove_quotes("'The boys' toys,' he said; 'yes' or 'no' in the '90s")
+    "The boys' toys, he said; yes or no in the '90s"
+    """
     pieces = []
     end = 0
     for start, after in _quotes(text):

@@ -1,0 +1,105 @@
+"""English dates, zip codes, directions and telephones whose marks are elsewhere ranges, decimals and fractions."""
+
+import re
+
+from voxline.text import english_numbers as numbers
+from voxline.text.english_abbreviations import put_apart
+from voxline.text.english_marks import DIRECTIONS, has_two_readings
+
+_MONTHS = {
+    "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May", "Jun": "June", "Jul": "July",
+    "Aug": "August", "Sep": "September", "Sept": "September", "Oct": "October", "Nov": "November", "Dec": "December",
+}  # fmt: skip
+_MONTH = "(" + "|".join(sorted({*_MONTHS, *_MONTHS.values()}, key=len, reverse=True)) + ")"
+_TIMESTAMP = re.compile(
+    r"(?<![\w-])([12][0-9]{3}-[01][0-9]-[0-3][0-9])T([0-2][0-9]:[0-5][0-9])(?::([0-5][0-9])(?:\.[0-9]{1,9})?)?"
+    r"(Z|[+-][0-9:]{4,5})?(?!\w)",
+    re.IGNORECASE,
+)
+"""Of ISO 8601."""
+_HYPHENED_DATE = re.compile(
+    rf"(?<![\w-])(?:(0?[1-9]|[12][0-9]|3[01])-)?{_MONTH}-([12][0-9]{{3}}|[0-9]{{2}})(?![\w-])", re.I
+)
+_POINTED_DATE = re.compile(r"(?<![\w.,-])([12][0-9]{3})\.(0[1-9]|1[0-2])\.(0[1-9]|[12][0-9]|3[01])(?!\w|[.,-][0-9])")
+_MONTH_OR_FRACTION = re.compile(r"(?<![\w/.,-])(?:0[1-9]|1[0-2])/(?:19|20)[0-9]{2}(?![\w/]|[.,-][0-9])")
+_DATES = re.compile(
+    rf"\b({_MONTH}\.?\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,\s[12][0-9]{{3}})?)\s[-–—]\s(?={_MONTH}\.?\s[0-9])"
+)
+_TWO_MONTHS = re.compile(rf"(?<![\w/]){_MONTH}/{_MONTH}(?![\w/])")
+_ZIP = re.compile(
+    r"(?<=[\w.,]\s)(A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|T[NX]|UT|V[AT]|"
+    r"W[AIVY])\s([0-9]{5})(?:-([0-9]{4}))?(?![\w-]|[.,][0-9])"
+)
+"""Behind a state: Springfield, IL 62704-1234."""
+_QUARTER = re.compile(
+    r"(?<=[0-9]\s)(N[EW]?|S[EW]?|E|W)\s(?=(?:[A-Z][a-z]+\s|[0-9]{1,3}(?:st|nd|rd|th)\s){1,3}(?:St|Dr|Ave|Blvd|Rd|Ln|Hwy|Pkwy|"
+    r"Street|Drive|Avenue|Boulevard|Road|Lane|Way|Place|Court|Highway|Parkway)\b)"
+)
+"""Of a town, between a house and its street: 1200 N Lake Shore Dr."""
+_QUARTERS = DIRECTIONS | {"NE": "northeast", "NW": "northwest", "SE": "southeast", "SW": "southwest"}
+_SEVEN_ELEVEN = re.compile(
+    r"(?<![\w.,:/$£€-])7-11(?:(?=\s(?i:stores?|shops?|clerks?|locations?|franchises?|parking)\b)"
+    r"|(?<=\b[tT]o\s7-11)(?=[.,;!?]|$|\s(?:for|and|on|in)\b)|(?<=\b(?:at|by|in)\s7-11)(?=[.,;!?]?$|\son\s|\sin\s)"
+    r"|(?<=\bnear\s7-11)(?=[.,;!?]?$))"
+)
+"""A shop, and no range."""
+_AUSTRALIAN = re.compile(r"(?<![\w.,'+$£€-])(?<![0-9)] )1[38]00 [0-9]{3} [0-9]{3}(?!\w|[.,-][0-9]| [0-9])")
+
+
+def spell_out_dates(text: str) -> str:
+    """Writes dates and places so that later rules read their numbers as what they are.
+
+    >>> spell_out_dates("05-Nov-2020, 2020.10.09 and 2020-11-05T10:30:00Z")
+    '5 November 2020, 2020-10-09 and 2020-11-05 10:30 UTC'
+    >>> spell_out_dates("1200 N Lake Shore Dr, Chicago, IL 60610")
+    '1200 north Lake Shore Dr, Chicago, IL six zero six one zero'
+
+    Raises:
+      UnsupportedText: a number may be a date or something else.
+    """
+    return _spell_out_places(_spell_out_days(text))
+
+
+def _spell_out_days(text: str) -> str:
+    """Dates and months with hyphens, points and bars, whose marks are elsewhere ranges, decimals and fractions."""
+    text = _TIMESTAMP.sub(_timestamp, text)
+    text = _HYPHENED_DATE.sub(_hyphened_date, text)
+    text = _POINTED_DATE.sub(r"\1-\2-\3", text)
+    if match := _MONTH_OR_FRACTION.search(text):
+        raise has_two_readings(match[0], "a month, or a fraction")
+    text = _TWO_MONTHS.sub(lambda match: " ".join(_MONTHS.get(name, name) for name in match.groups()), text)
+    return _DATES.sub(r"\1 to ", text)
+
+
+def _spell_out_places(text: str) -> str:
+    """Zip codes, directions of streets, telephones of Australia, and a shop."""
+    text = _ZIP.sub(lambda match: put_apart(match, _zip(match)), text)
+    text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
+    text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
+    return _SEVEN_ELEVEN.sub("seven eleven", text)
+
+
+def _timestamp(match: re.Match[str]) -> str:
+    zone = match[4] or ""
+    if zone not in ("", "Z", "z") or match[3] not in (None, "00"):
+        raise has_two_readings(match[0], "a time, with or without its zone and seconds")
+    return f"{match[1]} {match[2]}" + " UTC" * bool(zone)
+
+
+def _hyphened_date(match: re.Match[str]) -> str:
+    """05-Nov-2020, Nov-2020; in Nov-20 the number may be a day or a year."""
+    if not match[1] and len(match[3]) == 2:
+        if match[2] in ("May", "Mar") or not match[2].istitle():  # as in the names of models
+            return match[0]
+        raise has_two_readings(match[0], "a day, or a year")
+    month = _MONTHS.get(match[2].capitalize(), match[2].capitalize())
+    if not match[1]:
+        return f"{month} {match[3]}"
+    if len(match[3]) == 4:
+        return f"{int(match[1])} {month} {match[3]}"
+    year = f"{'oh ' * (match[3][0] == '0')}{numbers.cardinal(str(int(match[3])))}"
+    return f"{numbers.ordinal(match[1])} of {month}, {year}"
+
+
+def _zip(match: re.Match[str]) -> str:
+    return " ".join([match[1], *(numbers.digit_by_digit(group) for group in match.groups()[1:] if group)])
