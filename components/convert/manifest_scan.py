@@ -19,7 +19,16 @@ from voxline.data.json_codec import parse_json
 from voxline.data.line_cache import LineCache, iter_pieces
 from voxline.data.manifest import Utterance, localize_audio, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
-from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, Fingerprint, hash_digest, hash_file
+from voxline.store.hashing import (
+    DIGEST_BYTES,
+    HASH_CHARACTERS,
+    DigestMap,
+    Fingerprint,
+    hash_digest,
+    hash_file,
+    hash_unchanged_file,
+)
+from voxline.store.size_limits import FILE_BUFFER
 
 KEPT_REVISION = 1
 """Raise it when `KeptPiece` changes."""
@@ -149,7 +158,7 @@ class ManifestScan:
         self.pool = pool
         self.cache = cache
         self._name = str(self.file)
-        self.content = hash_file(self.file)
+        self.content = hash_unchanged_file(self.file)
 
         # By the number of a line; 8 bytes of location, 1 of status and a digest of 16 make a million lines some 25 MB.
         self.pieces: list[ScannedPiece] = []
@@ -217,7 +226,7 @@ class ManifestScan:
 
     def _opened(self) -> IO[bytes]:
         try:
-            return open(self.file, "rb")
+            return open(self.file, "rb", FILE_BUFFER)
         except FileNotFoundError:
             raise self._removed() from None
 

@@ -25,6 +25,7 @@ from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
 from voxline.store.hashing import DIGEST_BYTES
+from voxline.store.size_limits import FILE_BUFFER
 from voxline.text.alphabet import Alphabet
 
 CLIP_DTYPE = np.dtype(f"S{DIGEST_BYTES}")
@@ -110,8 +111,8 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
     made_by = {"alphabet": settings.alphabet, "speeds": settings.speeds, "revision": ROW_REVISION}
     cached = cache_file(store, "extract", made_by)
     with (
-        open(manifest, "rb") as lines,
-        open(rows, "wb") as out,
+        open(manifest, "rb", FILE_BUFFER) as lines,
+        open(rows, "wb", FILE_BUFFER) as out,
         LineCache(cached) as cache,
         write_line_cache(cached) as writer,
     ):

@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import itertools
+import operator
 import os
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -84,6 +85,7 @@ RACY_SECONDS = 3.0
 _MAGIC = b"voxline probes 2\n"
 """Raise the number when a probe would give another result."""
 _RECORD = struct.Struct(f"<{STATE_BYTES}s16sd")
+_PACKED = struct.Struct(f"{_RECORD.size}s")
 _DIGEST_BYTES = 16
 _BLOCK_RECORDS = 4_096
 _READ_BYTES = _RECORD.size * _BLOCK_RECORDS
@@ -187,7 +189,7 @@ def _read_records(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
     file.seek(len(header))
     for piece in iter(lambda: file.read(_READ_BYTES), b""):
-        yield from (piece[at : at + _RECORD.size] for at in range(0, len(piece), _RECORD.size))
+        yield from map(operator.itemgetter(0), _PACKED.iter_unpack(piece))
 
 
 def _new_digest() -> hashlib.blake2b:

@@ -397,14 +397,15 @@ def _compare_files(corpus: Corpus, before: Iterator[bytes] | None) -> _Listing:
         # [files] in ns, the later of both times
         times = np.frombuffer(states, "<i8").reshape(len(paths), -1)[:, -2:].max(axis=1)
         is_recent = times >= latest
+        named = [path + b"\0" for path in paths]
         for number, path in enumerate(paths):
             # New bytes in a recording change no entry that is kept: its probe says what is in it.
-            digest.update(path + b"\0")
             if not (path.endswith(_AUDIO) or path.lower().endswith(_AUDIO)):
                 if is_recent[number]:
                     return _Listing()
                 begin = number * STATE_BYTES
-                digest.update(states[begin + DIGEST_FROM : begin + STATE_BYTES])
+                named[number] += states[begin + DIGEST_FROM : begin + STATE_BYTES]
+        digest.update(b"".join(named))
 
         if before is not None and (block_before := next(before, b"")) != states:
             changed |= _changed_states(paths, states, block_before)

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 import struct
+import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -92,6 +93,7 @@ class IndexedFile(NamedTuple):
         return unpack_state(self.packed).size
 
 
+_FILE_NAMES = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 BLOCK_FILES = 1_000
 _STATE_AT = slice(-1 - STATE_BYTES, -1)
 _PATH_END = -2 - STATE_BYTES
@@ -132,12 +134,13 @@ class FileIndex:
 
     def only(self, paths: Collection[bytes]) -> "FileIndex":
         """An index of some of the files."""
-        return FileIndex(
-            (path, kind, state)
+        wanted = (
+            (path, kind, states[at * STATE_BYTES : (at + 1) * STATE_BYTES])
             for block, kinds, states in self.blocks()
-            for path, kind, state in zip(block, kinds, _split_states(states), strict=True)
+            for at, (path, kind) in enumerate(zip(block, kinds, strict=True))
             if path in paths
         )
+        return FileIndex(wanted)
 
     def __len__(self) -> int:
         return self._count
@@ -298,7 +301,7 @@ def scan_files(
         try:
             with _opened_folder(os.path.join(top, folder)) as descriptor, os.scandir(descriptor) as items:
                 for item in items:
-                    path = below + os.fsencode(item.name)
+                    path = below + item.name.encode(*_FILE_NAMES)  # as os.fsencode, which takes five times as long
                     if item.is_dir(follow_symlinks=False):
                         folders += [(path, inside)] * (os.path.join(top, path) != excluded)
                     elif item.is_symlink() and Path(os.fsdecode(os.path.join(top, path))).is_dir():

@@ -15,6 +15,7 @@ from typing import Any
 from voxline.data.dataset import Dataset
 from voxline.data.json_codec import parse_json
 from voxline.data.rows import ROWS_FILE
+from voxline.store.size_limits import FILE_BUFFER
 from voxline.text.alphabet import is_ideograph, split_words
 
 Line = dict[str, Any]
@@ -151,7 +152,7 @@ def describe_comparability(diff: DatasetDiff) -> str:
 
 def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
     """Lines that differ, paired by id; None where one file has no line of that id."""
-    with open(before, "rb") as old_lines, open(after, "rb") as new_lines:
+    with open(before, "rb", FILE_BUFFER) as old_lines, open(after, "rb", FILE_BUFFER) as new_lines:
         before_row = next(old_lines, None)
         new = next(new_lines, None)
         while before_row is not None or new is not None:

@@ -158,14 +158,13 @@ def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
 @contextlib.contextmanager
 def lock_dataset(folder: Path) -> Iterator[Dataset]:
     """Reads a dataset and keeps others from deleting its shards."""
-    dataset = Dataset.read(folder, shards=False)
+    pools = {file.parent.parent for file in Dataset.read_header(folder).files()}
 
     # Sorted, so that two processes that lock the same pools cannot wait for each other.
-    pools = {file.parent.parent for file in dataset.files() if file.parent.parent.is_dir()}
     with contextlib.ExitStack() as stack:
-        for pool in sorted(pools):
+        for pool in sorted(filter(Path.is_dir, pools)):
             stack.enter_context(lock_shards(pool))
-        yield Dataset.read(folder, shards=False)  # again: shards may have been deleted before the lock
+        yield Dataset.read(folder, shards=False)  # under the lock: shards may have been deleted before
 
 
 def publish_version(

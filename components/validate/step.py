@@ -9,7 +9,7 @@ from voxline.data.manifest import manifest_path
 from voxline.errors import RefusedInputError
 from voxline.progress import print_status
 from voxline.store.files import write_json
-from voxline.store.hashing import hash_file
+from voxline.store.hashing import hash_file, hash_unchanged_file
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run(
 
 def _fingerprint(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["CheckedCorpus | None", str]:
     """The corpus, if it had to be read, and the fingerprint of its utterances."""
-    content = hash_file(file) if file.is_file() else ""
+    content = hash_unchanged_file(file) if file.is_file() else ""
     if fingerprint := read_fingerprint(content, store):
         return None, fingerprint
 

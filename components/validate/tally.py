@@ -25,7 +25,7 @@ from voxline.data.line_cache import LineCache, cache_file, iter_pieces, write_li
 from voxline.data.manifest import TEXT_DOUBT, identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
-from voxline.store.size_limits import iter_bounded_lines
+from voxline.store.size_limits import FILE_BUFFER, iter_bounded_lines
 from voxline.text.personal_data import ENOUGH_CLUES, clues, find_personal_data
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share", "channel_correlation")
@@ -129,7 +129,7 @@ class ManifestTally:
 
         tally = cls(identities=False)
         counts = _TokenCounts()
-        with open(manifest, "rb") as file, LineCache(kept) as cache, write_line_cache(kept) as writer:
+        with open(manifest, "rb", FILE_BUFFER) as file, LineCache(kept) as cache, write_line_cache(kept) as writer:
             begin = 0
             for digest, lines in iter_pieces(file, manifest):
                 entry = cache.find(digest)

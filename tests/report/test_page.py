@@ -5,6 +5,7 @@ import hashlib
 import html
 import html.parser
 import io
+import os
 import re
 import struct
 import subprocess
@@ -450,3 +451,25 @@ def test_legends_rows_and_axes_of_a_plot_are_whole() -> None:
 
     bars = bar_plot({"version 112, in service, anchor": 0.1}, "word error rate", percent=True)
     assert "version 112, in service, anchor<" in bars
+
+
+def test_templates_are_compiled_once_and_again_where_what_is_kept_is_damaged(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", "from voxline.report import badge; print(badge('drifted', 'bad'))"]
+
+    def shown(**variables: str) -> str:
+        variables = {**environment, "PYTHONPYCACHEPREFIX": str(tmp_path), **variables}
+        return subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
+
+    page = shown(PYTHONDONTWRITEBYTECODE="1")
+    assert "drifted" in page
+    assert not list(tmp_path.rglob("*.jinja"))
+
+    assert shown() == page
+    (kept,) = tmp_path.rglob("*.jinja")
+    content = kept.read_bytes()
+    assert shown() == page
+    for damaged in (b"", content[:100], content[:-20], b"not a template"):
+        kept.write_bytes(damaged)
+        assert shown() == page
+        assert kept.read_bytes() == content

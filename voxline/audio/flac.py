@@ -1,6 +1,7 @@
 """FLAC checks that libsndfile does not make: the MD5 of the samples, and whether the end is there (RFC 9639)."""
 
 import dataclasses
+import functools
 import hashlib
 import mmap
 from pathlib import Path
@@ -151,11 +152,13 @@ def _find_all(needle: bytes, hay: bytes) -> list[int]:
 def _crc16(data: bytes) -> int:
     """CRC-16 with the polynomial 0x8005 (RFC 9639, section 9.3)."""
     crc = 0
+    table = _crc16_table()
     for byte in data:
-        crc = (crc << 8 & 0xFFFF) ^ _CRC16[crc >> 8 ^ byte]
+        crc = (crc << 8 & 0xFFFF) ^ table[crc >> 8 ^ byte]
     return crc
 
 
+@functools.cache
 def _crc16_table() -> list[int]:
     table = []
     for value in range(256):
@@ -164,6 +167,3 @@ def _crc16_table() -> list[int]:
             crc = (crc << 1 ^ 0x8005 if crc & 0x8000 else crc << 1) & 0xFFFF
         table.append(crc)
     return table
-
-
-_CRC16 = _crc16_table()

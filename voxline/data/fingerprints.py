@@ -13,7 +13,7 @@ from pathlib import Path
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, manifest_path
 from voxline.errors import WorkError
 from voxline.store.files import read_json, remove_unfinished, write_json
-from voxline.store.hashing import hash_file
+from voxline.store.hashing import hash_file, hash_unchanged_file
 from voxline.store.objects import open_store
 
 
@@ -29,7 +29,7 @@ def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     file = manifest_path(Path(manifest))
     if not file.is_file():
         raise WorkError(f"{file}: no such manifest; run the step that writes it first")
-    content = hash_file(file)
+    content = hash_unchanged_file(file)
     if cached := read_fingerprint(content, store):
         return cached
     fingerprint = fingerprint_utterances(_converted_utterances(file))

@@ -28,7 +28,7 @@ from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import HASH_CHARACTERS, DigestMap, hash_digest, hash_value
 from voxline.store.layout import LINES
 from voxline.store.objects import open_store
-from voxline.store.size_limits import iter_bounded_lines
+from voxline.store.size_limits import FILE_BUFFER, iter_bounded_lines
 
 _FORMAT = 2
 _FOOTER_BYTES = 65_536
@@ -36,8 +36,6 @@ _FOOTER_BYTES = 65_536
 _CHECKSUM_BYTES = 9
 """Of the last line, with its end."""
 _CHUNK = 1 << 20
-_BLOCK = 1 << 16
-"""Bytes that are read and written at a time."""
 
 PIECE_LINES = 32
 """Lines of a piece, on average: with fewer a piece costs more than its lines, with more a change costs more lines."""
@@ -133,7 +131,7 @@ class LineCache:
           OSError, ValueError, KeyError, TypeError: it is absent, damaged, or of another version.
         """
         with contextlib.ExitStack() as files:
-            lines = files.enter_context(open(self.file, "rb"))
+            lines = files.enter_context(open(self.file, "rb", FILE_BUFFER))
 
             # The last line is the checksum of all bytes before it.
             summed = lines.seek(0, os.SEEK_END) - _CHECKSUM_BYTES
@@ -220,7 +218,7 @@ class LineCacheWriter:
         self._count += 1
 
         # Writes of 64 KiB: a call for each line would cost more than the line.
-        if len(self._waiting) >= _BLOCK:
+        if len(self._waiting) >= FILE_BUFFER:
             self._flush()
 
     def close(self) -> None:

@@ -261,12 +261,15 @@ def template_environment() -> "jinja2.Environment":
     """The templates of this folder. They escape everything, and refuse undefined names."""
     import jinja2
 
+    from voxline.report.compiled_templates import CompiledTemplates
+
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=CompiledTemplates(),
     )
 
 

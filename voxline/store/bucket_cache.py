@@ -7,6 +7,7 @@ whenever no process uses it.
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import stat
@@ -31,7 +32,14 @@ def cache_root() -> Path:
     """The folder of the cache; it may not exist yet."""
     if _private:
         return _private[-1]
-    return Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-bucket-cache")).absolute()
+    root = os.environ.get(CACHE_ENV) or f"{tempfile.gettempdir()}/voxline-bucket-cache"
+    return _absolute_path(root, "" if root.startswith("/") else str(Path.cwd()))
+
+
+@functools.lru_cache(maxsize=8)
+def _absolute_path(path: str, folder: str) -> Path:
+    """Kept, as each shard of a dataset asks for it, and to build a `Path` takes longer than all else of it."""
+    return Path(folder, path)
 
 
 @contextlib.contextmanager
@@ -74,7 +82,8 @@ def local_path(uri: Path | str) -> Path:
 def is_cached(path: Path) -> bool:
     """Returns whether a file or folder is the copy of an object, or of a bucket's folder."""
     # Scheme and bucket at least: the cache's own folder is no copy of anything.
-    return len(path.parts) >= len(cache_root().parts) + 2 and path.is_relative_to(cache_root())
+    root, file = str(cache_root()).rstrip("/") + "/", str(path)
+    return file.startswith(root) and file.find("/", len(root)) > 0
 
 
 def uri_of(path: Path | str) -> str:

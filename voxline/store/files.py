@@ -6,6 +6,7 @@ half of either.
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import secrets
@@ -17,7 +18,7 @@ from typing import IO, Any
 
 from voxline.errors import SettingsError, WorkError
 from voxline.store.hashing import hash_file, hash_value
-from voxline.store.size_limits import read_bounded
+from voxline.store.size_limits import FILE_BUFFER, read_bounded
 
 ABANDONED_SECONDS = 86_400.0
 """An unfinished file this old belongs to a process that was killed."""
@@ -85,7 +86,7 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
     try:
-        with open(unfinished, mode, encoding=encoding, newline=newline) as file:
+        with open(unfinished, mode, FILE_BUFFER, encoding=encoding, newline=newline) as file:
             yield file
             file.flush()
             if durable:
@@ -217,7 +218,12 @@ def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: flo
       older_than: seconds; 0 only where no other process can be writing. A file from the future (a clock was set
         back) is left.
     """
-    for path in list(folder.glob(pattern)):  # a folder that goes meanwhile would end the search
+    # In a pool of many files `Path.glob` takes three times as long; it alone does not follow links to folders.
+    if "**" in pattern:
+        left = list(folder.glob(pattern))  # a list: a folder that goes meanwhile would end the search
+    else:
+        left = [folder / name for name in glob.glob(pattern, root_dir=folder)]  # noqa: PTH207 - see above
+    for path in left:
         with contextlib.suppress(FileNotFoundError):  # its process has just finished it
             if older_than and _newest_change(path) >= time.time() - older_than:
                 continue

@@ -17,7 +17,7 @@ from voxline.errors import WorkError
 from voxline.settings import Settings
 from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import DONE, check_seal, read_json
-from voxline.store.hashing import hash_file, hash_value
+from voxline.store.hashing import hash_file, hash_unchanged_file, hash_value
 from voxline.store.localize import localize
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
@@ -128,7 +128,7 @@ def changed_files(folder: Path, marker: dict[str, Any], below: str = "") -> list
         file = folder / name
         if not file.is_file():
             changed.append(f"{name} (gone)")
-        elif (present := hash_file(file)) != expected:
+        elif (present := hash_unchanged_file(file)) != expected:
             changed.append(f"{name} (its hash is {present[:12]}, and was {expected[:12]})")
     return changed + [f"{name} (added)" for name in added_files(folder, marker, below)]
 

@@ -1,7 +1,10 @@
 """Hashes, and compact collections of them: a set of strings takes eight times the memory of their digests."""
 
+import functools
 import hashlib
 import json
+import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,29 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+_SETTLED_SECONDS = 0.05
+"""A file whose times are older has others after another write: Linux counts them in steps of up to 0.01 s."""
+
+
+def hash_unchanged_file(path: Path) -> str:
+    """Like `hash_file`, without another look at a file whose inode, size and times are those of the last time.
+
+    For files that appear by a rename: a step compares its input with what the step before wrote, and then names it.
+    """
+    status = path.stat()
+    if time.time() - max(status.st_mtime, status.st_ctime) < _SETTLED_SECONDS:
+        return hash_file(path)
+    return _hash_state(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _hash_state(path: Path, *_state: int) -> str:
+    return hash_file(path)
+
+
 _BUCKETS = 4096
+_DIGESTS = struct.Struct(f"{DIGEST_BYTES}s")
+"""One of some that follow each other."""
 
 
 class DigestMap:
@@ -87,8 +112,8 @@ class Fingerprint:
     def add_all(self, digests: bytes | bytearray) -> None:
         """Adds digests that follow each other."""
         by_first = self._by_first
-        for at in range(0, len(digests), DIGEST_BYTES):
-            by_first[digests[at]] += digests[at : at + DIGEST_BYTES]
+        for (digest,) in _DIGESTS.iter_unpack(digests):
+            by_first[digest[0]] += digest
 
     def name(self) -> str:
         """The hash of the sorted list of the digests in hexadecimal, as JSON."""
@@ -96,10 +121,9 @@ class Fingerprint:
 
         # The digests as a JSON list, piece by piece: never all of them in one text.
         between = b'["'
-        for joined in self._by_first:
-            digests = sorted(bytes(joined[at : at + DIGEST_BYTES]) for at in range(0, len(joined), DIGEST_BYTES))
-            if digests:
-                whole.update(between + b'","'.join(digest.hex().encode() for digest in digests))
-                between = b'","'
+        for joined in filter(None, self._by_first):
+            digests = b"".join(sorted([digest for (digest,) in _DIGESTS.iter_unpack(joined)]))
+            whole.update(between + digests.hex(",", DIGEST_BYTES).replace(",", '","').encode())
+            between = b'","'
         whole.update(b"[]" if between == b'["' else b'"]')
         return whole.hexdigest()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 64 << 20
 """Of a JSON document. A model.json has kilobytes, the marker of a step with 100,000 files some megabytes."""
+FILE_BUFFER = 1 << 16
+"""Bytes that are read or written at a time. Python takes what the file system says, mostly 4,096."""
 MAX_LINE_BYTES = 4 << 20
 """Of a line of a manifest, of rejects or of text: the transcript of 24 hours has a megabyte."""
 MAX_ARRAYS = 100_000
@@ -70,7 +72,7 @@ def open_regular(path: Path | str) -> IO[bytes]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
-        return open(descriptor, "rb")
+        return open(descriptor, "rb", FILE_BUFFER)
 
     os.close(descriptor)
     if stat.S_ISDIR(kind):

@@ -204,9 +204,10 @@ def _places(kind: str, pattern: re.Pattern[str], text: str) -> Iterator[tuple[st
 
 def _kind_of_run(run: str) -> str:
     """Names a run of digits, written or spoken; empty if the rules know nothing of its form."""
-    digits = ""
-    spoken = False
-    for times, word, hanzi, digit, check in _ELEMENT.findall(run):
+    words = [_WORDS.get(word, "") for word in run.lower().split()]
+    spoken = all(words)
+    digits = "".join(words) if spoken else ""
+    for times, word, hanzi, digit, check in () if spoken else _ELEMENT.findall(run):
         spoken = spoken or bool(word or hanzi)
         value = _WORDS.get(word.lower(), "") + _HANZI.get(hanzi, "") + digit + check.upper()
         digits += value * _TIMES.get(times.lower(), 1)
