@@ -117,7 +117,7 @@ def transcribe_stream(
       endpoint_ms: of silence, that end a segment.
 
     Raises:
-      SettingsError: the model cannot stream.
+      SettingsError: the model has no streaming graph, and pauses, at which it could hear utterances, are off.
     """
     import numpy as np
 
@@ -125,9 +125,10 @@ def transcribe_stream(
 
     writing = writing or WritingChoices()
     recognizer = _load(model(), decoding or DecodingChoices())
-    stream = recognizer.stream(endpoint_ms=endpoint_ms)
+    stream = recognizer.live(endpoint_ms=endpoint_ms)
     latency = stream.latency.algorithmic_ms
-    typer.echo(f"voxline: PCM of 16 bits at {stream.sample_rate:,} Hz; {latency:.0f} ms behind", err=True)
+    when = f"{latency:.0f} ms behind" if stream.has_partials else "each utterance when the speaker pauses"
+    typer.echo(f"voxline: PCM of 16 bits at {stream.sample_rate:,} Hz; {when}", err=True)
 
     # A pipe may end in the middle of a sample, whose second byte comes with the next read.
     pending = b""

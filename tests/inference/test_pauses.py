@@ -18,12 +18,15 @@ from voxline.inference.pauses import (
     SILERO,
     Cuts,
     LevelFinder,
+    PauseFinder,
     SileroFinder,
     SpeechPause,
     cut_at_pauses,
     find_pauses,
     pause_finder,
 )
+from voxline.inference.streaming import LONGEST_SECONDS, PauseStream
+from voxline.inference.transcript import Transcript
 
 RATE = 16_000
 SILERO_FILE = os.environ.get("VOXLINE_SILERO", "")
@@ -182,3 +185,96 @@ def test_silero_hears_no_speech_in_noise(rate: int) -> None:
     finder = SileroFinder(Path(SILERO_FILE) if SILERO_FILE else None)
     (pause,), _ = find_pauses(noise(3.0, -30)[:: RATE // rate], rate, finder)
     assert (pause.start, pause.end) == (0.0, 3.0)
+
+
+class Heard:
+    """A recognizer that keeps what it hears, and a stream of it."""
+
+    def __init__(self, endpoint_ms: float | None = 500.0, finder: PauseFinder | None = None) -> None:
+        self.parts: list[np.ndarray] = []
+        self.stream = PauseStream(self.recognize, RATE, finder or LevelFinder(), endpoint_ms)
+
+    def recognize(self, samples: np.ndarray) -> Transcript:
+        self.parts.append(samples)
+        return Transcript(f"{len(self.parts)}", [], None, len(samples) / RATE)
+
+    def segments(self, samples: np.ndarray, packet: int = 1600) -> list[Transcript]:
+        ended = [
+            segment
+            for begin in range(0, len(samples), packet)
+            for segment in self.stream.feed(samples[begin : begin + packet]).segments
+        ]
+        return [*ended, self.stream.finish()]
+
+
+@pytest.mark.parametrize("db", [-200.0, -60.0, -50.0])
+def test_a_stream_hears_each_utterance_whole_at_the_pause_behind_it(db: float) -> None:
+    utterances = [speech(2.0), speech(0.6, seed=5), speech(3.4, seed=7)]
+    quiet = [noise(1.2, db, seed) for seed in range(4)]
+    samples = recording(*(part for pair in zip(quiet, utterances, strict=False) for part in pair), quiet[-1])
+    heard = Heard()
+    segments = heard.segments(samples)
+    assert len(segments) == len(utterances) + 1, "what follows the last pause is the rest"
+    assert len(heard.parts) == len(utterances)
+    assert sum(round(segment.seconds * RATE) for segment in segments) == len(samples), "without a gap"
+    for utterance, part in zip(utterances, heard.parts, strict=False):
+        place = np.correlate(part, utterance[:1600], "valid").argmax()
+        assert np.array_equal(part[place : place + len(utterance)], utterance)
+        assert len(part) < len(utterance) + 1.3 * RATE
+
+
+@given(packets=st.lists(st.integers(1, 40_000), min_size=1, max_size=20))
+@settings(max_examples=10, deadline=None)
+def test_equal_audio_gives_equal_segments_however_it_is_cut(packets: list[int]) -> None:
+    samples = recording(noise(0.7, -60), speech(1.0), noise(0.8, -60), speech(0.9, seed=3), noise(1.0, -60))
+    whole = Heard()
+    expected = whole.segments(samples, len(samples))
+    cut_otherwise = Heard()
+    segments = []
+    sizes = itertools.cycle(packets)
+    begin = 0
+    while begin < len(samples):
+        size = next(sizes)
+        segments += cut_otherwise.stream.feed(samples[begin : begin + size]).segments
+        begin += size
+    assert [*segments, cut_otherwise.stream.finish()] == expected
+    assert all(np.array_equal(*pair) for pair in zip(whole.parts, cut_otherwise.parts, strict=True))
+
+
+def test_without_an_endpoint_the_whole_recording_is_heard_at_its_end() -> None:
+    samples = recording(noise(1.0, -60), speech(2.0), noise(2.0, -60), speech(1.0))
+    heard = Heard(endpoint_ms=None)
+    (transcript,) = heard.segments(samples)
+    assert np.array_equal(heard.parts[0], samples)
+    assert transcript.seconds == len(samples) / RATE
+
+
+@pytest.mark.parametrize("samples", [speech(70.0), noise(70.0, -40)], ids=["speech", "noise"])
+def test_what_never_pauses_is_heard_in_parts_without_a_gap(samples: np.ndarray) -> None:
+    """Noise too: without a pause nothing tells the two apart."""
+    heard = Heard()
+    segments = heard.segments(samples)
+    assert len(segments) == 3
+    assert np.array_equal(np.concatenate(heard.parts), samples)
+    assert max(map(len, heard.parts)) <= LONGEST_SECONDS * RATE
+
+
+def test_silence_is_neither_kept_nor_heard_and_speech_is_told_where_it_begins() -> None:
+    heard = Heard()
+    starts = []
+    samples = recording(speech(1.0), noise(20.0, -60), speech(2.0, seed=2), noise(0.4, -60))
+    for begin in range(0, len(samples), 800):
+        starts.append(heard.stream.feed(samples[begin : begin + 800]).speech_start)
+    begins = sorted({round(start, 2) for start in starts if start is not None})
+    assert begins[-1] == pytest.approx(21.0, abs=0.1)
+    assert len(heard.parts) == 1, "the second is not over"
+    heard.stream.finish()
+    assert len(heard.parts[1]) == pytest.approx(2.9 * RATE, abs=0.15 * RATE), "half a second of the silence before it"
+
+
+def test_silence_at_the_end_is_given_to_no_network_which_might_write_words_into_it() -> None:
+    heard = Heard()
+    first, rest = heard.segments(recording(noise(1.0, -60), speech(1.0), noise(3.0, -60)))
+    assert len(heard.parts) == 1
+    assert (rest.text, rest.words) == ("", [])
+    assert first.seconds + rest.seconds == pytest.approx(5.0)

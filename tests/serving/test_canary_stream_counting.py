@@ -92,6 +92,9 @@ def test_a_candidate_that_cannot_stream_fails_where_production_can(
 ) -> None:
     push(root, models["still"], CANDIDATE)
     served = serve()
+    trial = served.canaries[0]._trial
+    assert trial
+    trial.candidate.engine.finder = None  # nor can it hear at pauses
     with session_of(served, *names_for(served, CANDIDATE)) as (client, about):
         assert (about["arm"], about["version"]) == (PRODUCTION, 1)
         client.send(QUIET.tobytes())
@@ -99,8 +102,6 @@ def test_a_candidate_that_cannot_stream_fails_where_production_can(
     assert counted(served)["measures"]["failed"]["candidate"] == 1.0
     assert "version 2, the candidate: " in (printed := capsys.readouterr().out)
     assert "cannot stream: its layers also read backward" in printed
-    trial = served.canaries[0]._trial
-    assert trial
     trial.candidate.engine.sample_rate = 8000
     with session_of(served, *names_for(served, CANDIDATE)) as (client, _):
         assert "arm" not in finish(client)[-1], "its audio could not be heard by production"

@@ -181,6 +181,15 @@ def test_sessions_that_cannot_be_are_refused_before_they_begin(served: Served, t
     push(tmp_path / "registry", export_onnx_tones(tmp_path / "tones"))
     assert served.models[0].refresh()
     wait_until(lambda: served.server.realtime.streams == 0, "the end of the sessions")
+    assert refused("model=asr&chunk_ms=50") == (
+        400, "chunk_ms: this model hears whole utterances, at pauses; leave it out"
+    )  # fmt: skip
+    with open_session(served) as client:
+        assert receive(client)["partials"] is False
+    version = served.models[0].current
+    assert version
+    assert isinstance(version.engine, Recognizer)
+    version.engine.finder = None
     status, told = refused("model=asr")
     assert (status, "cannot stream: its layers also read backward" in told) == (400, True)
 

@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from tests.causal_model import export_causal_model
 from tests.serving.test_realtime import PCM
 from tests.serving.test_server import Served, push
-from tests.tone_asr_model import RATE
+from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import wait_until
 from voxline.feedback.captures import CaptureStore
 from voxline.inference.recognizer import Recognizer
@@ -144,6 +144,33 @@ def test_the_server_decides_on_turns(served: Served, models: list[Path]) -> None
     for begin, end, following in zip(started, stopped, [*started[1:], None], strict=True):
         assert 0 <= begin.audio_start_ms <= end.audio_end_ms <= 3000
         assert following is None or end.audio_end_ms <= following.audio_start_ms + 1
+
+
+def test_a_model_without_a_streaming_graph_hears_each_turn_at_its_end(served: Served, tmp_path: Path) -> None:
+    """A network that reads backward too, between two turns of which there is a second of quiet noise."""
+    model = export_onnx_tones(tmp_path / "tones")
+    push(tmp_path / "registry", model)
+    assert served.models[0].refresh()
+    quiet = np.random.default_rng(0).normal(0, 0.0003, RATE).astype(np.float32)
+    words = [render_words(["four", "six", "eight", "six"]), render_words(["eight"] * 5)]
+    audio = np.concatenate([quiet, words[0], quiet, words[1], quiet])
+    sent = np.rint(soxr.resample(audio, RATE, CLIENT_RATE).clip(-1, 1) * 32767).astype(np.int16)
+    stream = Recognizer(model).live(endpoint_ms=500)
+    partial = stream.feed(Resampler("audio/pcm", RATE).add(sent.tobytes(), last=True))
+    texts = [segment.text for segment in partial.segments]
+    assert [bool(text) for text in texts] == [True, True]
+
+    with session(served) as connection:
+        receive(connection)
+        assert update(connection, turn_detection={"type": "server_vad", "silence_duration_ms": 500}).type
+        append(connection, sent.tobytes())
+        events = until(connection, f"{TEXT_EVENT}.completed") + until(connection, f"{TEXT_EVENT}.completed")
+    assert _texts(events) == texts
+    deltas = [event.delta for event in events if event.type == f"{TEXT_EVENT}.delta"]
+    assert deltas == texts, "the whole text, when the turn has ended"
+    started = [event.audio_start_ms for event in events if event.type == "input_audio_buffer.speech_started"]
+    second = 1000 + 1000 * len(words[0]) / RATE + 1000
+    assert started == [pytest.approx(1000 - 300, abs=100), pytest.approx(second - 300, abs=150)]
 
 
 def _texts(events: list[Any]) -> list[str]:

@@ -36,7 +36,7 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
-from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
+from voxline.inference.streaming import DEFAULT_CHUNK_MS, PauseStream, RecognitionStream
 from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
 from voxline.inference.token_decoder import TokenDecoder, WrittenText, join_parts, needs_ctc
 from voxline.inference.transcript import (
@@ -378,6 +378,25 @@ class Recognizer:
         search = self._search
         return RecognitionStream(
             self._streaming, self.sample_rate, symbols, search, self._stream_transcript, endpoint_ms, chunk_ms
+        )
+
+    def live(
+        self, *, endpoint_ms: float | None = None, chunk_ms: float | None = None
+    ) -> RecognitionStream | PauseStream:
+        """Like `stream`; a model without a streaming graph hears each utterance when the speaker pauses.
+
+        Raises:
+          SettingsError: pauses are "off"; a number is out of range, or not of such a model.
+          WorkError: the graph is damaged.
+        """
+        if (self.folder / STREAM_FILE).is_file():
+            return self.stream(endpoint_ms=endpoint_ms, chunk_ms=DEFAULT_CHUNK_MS if chunk_ms is None else chunk_ms)
+        if self.finder is None:
+            raise SettingsError(f"{self.folder}: {self._why_no_stream()}; or hear it at pauses, which are off")
+        if chunk_ms is not None:
+            raise SettingsError("chunk_ms: this model hears whole utterances, at pauses; leave it out")
+        return PauseStream(
+            lambda waveform: self.recognize_waveforms([waveform])[0], self.sample_rate, self.finder, endpoint_ms
         )
 
     def _why_no_stream(self) -> str:

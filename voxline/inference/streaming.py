@@ -7,7 +7,8 @@
   transcript = stream.finish()
 
 Without endpoints the transcript is that of `recognize` on the whole recording, however its samples were cut. A model
-has a streaming graph if it was trained with `train.export.streaming`; it must be causal.
+has a streaming graph if it was trained with `train.export.streaming`; it must be causal. Any other model hears one
+utterance after the other, each when the speaker pauses: a `PauseStream`.
 """
 
 import dataclasses
@@ -17,7 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
+from voxline.inference.pauses import LEVEL_SECONDS, Cuts, PauseFinder, SpeechPause, cut_at_pauses, measure_levels
 from voxline.inference.streaming_graph import CallSchedule, StreamingGraph
+from voxline.inference.transcript import Transcript
 from voxline.inference.waveforms import SILENCE_PEAK, prepare_array
 
 if TYPE_CHECKING:
@@ -25,9 +28,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from voxline.inference.beam_search import BeamSearch, BeamStream
-    from voxline.inference.transcript import Transcript
 
 DEFAULT_CHUNK_MS = 160.0
+LOOK_SECONDS = 0.1
+"""Between two looks for a pause."""
+LONGEST_SECONDS = 30.0
+"""A longer utterance ends at its longest pause, however short, or at its quietest place; pauses are looked for among
+so many seconds."""
+LEAD_SECONDS = 0.5
+"""Of the silence before an utterance, that is heard with it."""
+LEAST_SPEECH_SECONDS = 0.1
+"""A shorter sound begins no utterance."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,11 +49,14 @@ class Partial:
       text: since the last endpoint; words at its end may still change.
       segments: transcripts of what ended in silence since the last call; their times count from the stream's start.
       seconds: of audio that arrived.
+      speech_start: seconds from the stream's start at which the speech after the last endpoint began; None: there is
+        none yet, or it is known by its text alone.
     """
 
     text: str
     segments: "tuple[Transcript, ...]"
     seconds: float
+    speech_start: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +90,10 @@ class RecognitionStream:
     Attributes:
       latency: of this stream.
       sample_rate: of the samples that it takes, in Hz.
+      has_partials: whether it tells the text of an utterance before its end.
     """
+
+    has_partials = True
 
     def __init__(
         self,
@@ -90,8 +107,7 @@ class RecognitionStream:
     ) -> None:
         import numpy as np
 
-        if endpoint_ms is not None and not (math.isfinite(endpoint_ms) and endpoint_ms > 0):
-            raise SettingsError(f"endpoint_ms is {endpoint_ms}; milliseconds above 0 are accepted, or None")
+        _check_endpoint(endpoint_ms)
         if not (math.isfinite(chunk_ms) and 0 < chunk_ms <= 10_000):
             raise SettingsError(f"chunk_ms is {chunk_ms}; above 0 to 10,000 milliseconds are accepted")
         self.sample_rate = sample_rate
@@ -250,3 +266,158 @@ class RecognitionStream:
             frame = self._frame
             seconds = len(values) * self._frame
         return self._transcribe(self._text(), values, seconds, start, frame, self._peak)
+
+
+class PauseStream:
+    """The same of a model that hears whole utterances: each is recognized when the speaker pauses.
+
+    It tells no partial texts. Looks are at fixed samples, so equal audio gives equal transcripts however it was cut.
+    What ends in noise alone is a segment without a text, if it was loud enough to be speech.
+
+    Args:
+      recognize: the transcript of a waveform, float32 [samples] at the model's rate.
+      sample_rate: of the model, in Hz.
+      finder: of pauses.
+      endpoint_ms: a segment ends in a pause of so much, 250 ms at least; None: never.
+
+    Attributes:
+      latency, sample_rate, has_partials: as of `RecognitionStream`.
+    """
+
+    has_partials = False
+
+    def __init__(
+        self,
+        recognize: "Callable[[npt.NDArray[np.float32]], Transcript]",
+        sample_rate: int,
+        finder: PauseFinder,
+        endpoint_ms: float | None = None,
+    ) -> None:
+        import numpy as np
+
+        _check_endpoint(endpoint_ms)
+        self.sample_rate = sample_rate
+        self.latency = Latency(0.0, 1000 * LOOK_SECONDS, 1000 * LONGEST_SECONDS)
+        self._recognize = recognize
+        self._finder = finder
+        self._endpoint = math.inf if endpoint_ms is None else endpoint_ms / 1000
+        self._audio = bytearray()  # float32, from the sample `_first` on: what may be recognized yet
+        self._first = self._begin = self._samples = 0  # `_begin`: where the segment began, with its silence
+        self._looks = 0
+        # [levels] of twice LONGEST_SECONDS at most, up to the last look
+        self._levels: npt.NDArray[np.float32] = np.zeros(0, np.float32)
+        self._speech_start: float | None = None
+        self._is_silent = False  # since the last endpoint, up to the last look
+        self._finished = False
+
+    def feed(self, samples: "npt.NDArray[Any]") -> Partial:
+        """Hears the next samples; see `RecognitionStream.feed`."""
+        if self._finished:
+            raise SettingsError("the stream is finished; make a new one")
+        waveform = prepare_array(samples, self.sample_rate, self.sample_rate)
+        self._audio += waveform.tobytes()
+        self._samples += len(waveform)
+        segments: list[Transcript] = []
+        while math.isfinite(self._endpoint) and self._samples >= self._look_end(self._looks + 1):
+            segments += self._look()
+        return Partial("", tuple(segments), self._samples / self.sample_rate, self._speech_start)
+
+    def finish(self) -> Transcript:
+        """The transcript of what came after the last endpoint; without endpoints, of everything."""
+        if self._finished:
+            raise SettingsError("the stream is finished; make a new one")
+        self._finished = True
+        return self.so_far()
+
+    def so_far(self) -> Transcript:
+        """The transcript of what came after the last endpoint. The stream continues as before."""
+        if self._is_silent:  # a network may write words into it
+            return Transcript("", [], None, (self._samples - self._begin) / self.sample_rate)
+        return self._heard_until(self._samples)
+
+    def _look_end(self, look: int) -> int:
+        return round(look * LOOK_SECONDS * self.sample_rate)
+
+    def _look(self) -> list[Transcript]:
+        """Looks whether the segment ended in the next `LOOK_SECONDS`; returns it if it did."""
+        import numpy as np
+
+        begin = self._look_end(self._looks)
+        self._looks += 1
+        now = self._look_end(self._looks)
+        levels = measure_levels(self._heard(begin, now), self.sample_rate)[: round(LOOK_SECONDS / LEVEL_SECONDS)]
+        self._levels = np.concatenate([self._levels, levels])[-round(2 * LONGEST_SECONDS / LEVEL_SECONDS) :]
+
+        seconds = self._looks * LOOK_SECONDS
+        first = self._first / self.sample_rate
+        pauses = [pause for pause in self._pauses(now, seconds) if pause.end > first]
+        silent = sum(min(pause.end, seconds) - max(pause.start, first) for pause in pauses)
+        ends_quiet = bool(pauses) and pauses[-1].end > seconds - 2 * LEVEL_SECONDS
+
+        # Without any pause nothing tells speech from noise: both wait.
+        speaks = bool(pauses) and seconds - first - silent >= LEAST_SPEECH_SECONDS
+        if speaks and self._speech_start is None:
+            quiet_before = pauses[0].end if pauses[0].start <= first + LEVEL_SECONDS else first
+            self._speech_start = min(quiet_before, seconds)
+        if not speaks:
+            self._speech_start = None
+
+        # What is no more than steady noise need not be heard, but for the last of it.
+        silent_until = self._speech_start if speaks else seconds if ends_quiet else None
+        is_steady = silent_until is not None and all(pause.steady for pause in pauses if pause.start < silent_until)
+        self._is_silent = is_steady and not speaks
+        if silent_until is not None and is_steady:
+            self._forget(max(self._first, round((silent_until - LEAD_SECONDS) * self.sample_rate)))
+            first = self._first / self.sample_rate
+            pauses = [pause for pause in pauses if pause.end > first]
+        if speaks and ends_quiet and pauses[-1].seconds >= self._endpoint:
+            return [self._end_segment(now)]
+        if seconds - first > LONGEST_SECONDS:
+            shifted = [SpeechPause(pause.start - first, pause.end - first, pause.steady) for pause in pauses]
+            within = self._levels[-round((seconds - first) / LEVEL_SECONDS) :]
+            part, *_ = cut_at_pauses(shifted, within, seconds - first, Cuts(limit=LONGEST_SECONDS, packed=True))
+            return [self._end_segment(self._first + round(part.end * self.sample_rate))]
+        return []
+
+    def _pauses(self, now: int, seconds: float) -> list[SpeechPause]:
+        """The pauses of the last while, in seconds from the stream's start."""
+        earliest = max(self._first, now - round(LONGEST_SECONDS * self.sample_rate))
+        measured = self._finder.measure(self._heard(earliest, now), self.sample_rate)
+        levels = self._levels
+        if len(measured):  # of the audio that is still here; the levels before tell what is quiet
+            levels = levels[-max(1, round((now - earliest) / self.sample_rate / LEVEL_SECONDS)) :]
+        start = seconds - len(levels) * LEVEL_SECONDS
+        return [
+            SpeechPause(start + pause.start, start + pause.end, pause.steady)
+            for pause in self._finder.pauses(measured, levels)
+        ]
+
+    def _heard(self, begin: int, end: int) -> "npt.NDArray[np.float32]":
+        """Samples that are still here."""
+        import numpy as np
+
+        return np.frombuffer(bytes(self._audio[4 * (begin - self._first) : 4 * (end - self._first)]), np.float32)
+
+    def _end_segment(self, end: int) -> Transcript:
+        transcript = self._heard_until(end)
+        self._forget(end)
+        self._begin = end
+        self._speech_start = None
+        self._is_silent = False
+        return transcript
+
+    def _heard_until(self, end: int) -> Transcript:
+        transcript = self._recognize(self._heard(self._first, end))
+        later = self._first / self.sample_rate
+        words = [dataclasses.replace(word, start=word.start + later, end=word.end + later) for word in transcript.words]
+        seconds = (end - self._begin) / self.sample_rate
+        return dataclasses.replace(transcript, words=words, seconds=seconds)
+
+    def _forget(self, before: int) -> None:
+        del self._audio[: 4 * (before - self._first)]
+        self._first = before
+
+
+def _check_endpoint(endpoint_ms: float | None) -> None:
+    if endpoint_ms is not None and not (math.isfinite(endpoint_ms) and endpoint_ms > 0):
+        raise SettingsError(f"endpoint_ms is {endpoint_ms}; milliseconds above 0 are accepted, or None")

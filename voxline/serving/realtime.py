@@ -4,11 +4,13 @@
 
 client → server   binary: 16-bit little-endian PCM, mono, at the session's sample rate, cut anywhere
                   text: {"type": "finish"}
-server → client   {"type": "session", "model", "version", "digest", "sample_rate", "latency": {…_ms}}, once
+server → client   {"type": "session", "model", "version", "digest", "sample_rate", "latency": {…_ms}, "partials"}, once
                   {"type": "partial", "text"}, when the text since the last final message has changed
                   {"type": "final", "text", "start", "end", "words", "last", "version"}, after each endpoint and at the
                   finish
                   {"type": "error", "error": {…}}, as the routes over HTTP; then the server closes
+
+A model without a streaming graph hears each utterance at its end, and has no partial messages ("partials": false).
 
 `start` and `end` are seconds from the first sample. A final message whose audio is kept has the id of the clip as
 "capture". A session is heard by one version: a promotion does not change it. With a canary, "session" and "final" have
@@ -30,7 +32,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.streaming import Partial, RecognitionStream
+from voxline.inference.streaming import Partial, PauseStream, RecognitionStream
 from voxline.inference.transcript import Transcript
 from voxline.inference.written_transcript import WritingChoices, write_transcript, written_form
 from voxline.progress import print_status
@@ -152,11 +154,11 @@ class RealtimeRoute:
         """A stream of the version that serves now, or of the candidate.
 
         Args:
-          numbers: of `Recognizer.stream`.
+          numbers: of `Recognizer.live`.
           has_room: whether the session holds room already.
 
         Raises:
-          RefusedError: no recognizer has this name, it cannot stream, a number is wrong, or there is no room.
+          RefusedError: no recognizer has this name, a number is wrong, or there is no room.
         """
         query = socket.query_params
         headers = socket.headers
@@ -413,7 +415,8 @@ class StreamSession(Session):
         pending = b""
         latency = asdict(stream.latency)
         identity = {"model": self._segments.model, **self._segments.identity()}
-        await self.send({"type": "session", **identity, "sample_rate": stream.sample_rate, "latency": latency})
+        heard = {"sample_rate": stream.sample_rate, "latency": latency, "partials": stream.has_partials}
+        await self.send({"type": "session", **identity, **heard})
 
         while True:
             message = await self.receive()
@@ -470,8 +473,8 @@ def too_many_sessions() -> RefusedError:
     return RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
 
 
-def _make_stream(recognizer: Recognizer, numbers: dict[str, float]) -> RecognitionStream:
-    return recognizer.stream(**numbers)
+def _make_stream(recognizer: Recognizer, numbers: dict[str, float]) -> RecognitionStream | PauseStream:
+    return recognizer.live(**numbers)
 
 
 def _stream_numbers(query: Mapping[str, str]) -> dict[str, float]:

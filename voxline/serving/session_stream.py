@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxline.errors import WorkError
-from voxline.inference.streaming import Partial, RecognitionStream
+from voxline.inference.streaming import Partial, PauseStream, RecognitionStream
 from voxline.inference.transcript import Transcript
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.serving.canary import WINDOW_SECONDS, Canary, Runner, run_timed
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REPLAY_SECONDS = 10.0
 """Audio of a call while production hears a segment again: other streams take their turns in between."""
 Result = TypeVar("Result")
+Stream = RecognitionStream | PauseStream
 
 
 class SessionStream:
@@ -49,12 +50,13 @@ class SessionStream:
 
     arm = ""
 
-    def __init__(self, served: LoadedVersion, stream: RecognitionStream, run: Runner) -> None:
+    def __init__(self, served: LoadedVersion, stream: Stream, run: Runner) -> None:
         self.served = served
         self._stream = stream
         self._run = run
         self.sample_rate = stream.sample_rate
         self.latency = stream.latency
+        self.has_partials = stream.has_partials
 
     def refuse(self, error: Exception) -> None:
         """The session does not begin."""
@@ -87,8 +89,8 @@ class CanaryStream(SessionStream):
         self,
         canary: Canary,
         turn: Turn,
-        production: RecognitionStream,
-        make: Callable[[Any], RecognitionStream],
+        production: Stream,
+        make: Callable[[Any], Stream],
         run: Runner,
     ) -> None:
         super().__init__(turn.trial.production, production, run)
@@ -127,6 +129,7 @@ class CanaryStream(SessionStream):
                 self.served = candidate
                 self._stream = stream
                 self.latency = stream.latency
+                self.has_partials = stream.has_partials
                 self._computing = 0.0  # production's stream was made before anything was timed
             else:
                 await self._take_over()
@@ -152,11 +155,11 @@ class CanaryStream(SessionStream):
     async def finish(self) -> Sequence[Transcript]:
         async with self._one_at_a_time:
             segments: list[Transcript] = []
-            last = await self._try(RecognitionStream.finish) if self.arm == CANDIDATE else None
+            last = await self._try(_finish) if self.arm == CANDIDATE else None
             if last is None:
                 if self.arm == CANDIDATE:
                     segments += (await self._take_over()).segments
-                last = self._later(await self._call(RecognitionStream.finish))
+                last = self._later(await self._call(_finish))
             self._count(last)
             return [*segments, last]
 
@@ -171,7 +174,7 @@ class CanaryStream(SessionStream):
             if self._has_room:
                 self._canary.give_room(self._turn)
 
-    async def _try(self, work: Callable[[RecognitionStream], Result]) -> Result | None:
+    async def _try(self, work: Callable[[Stream], Result]) -> Result | None:
         """Returns the candidate's result; None if it fails, or has lost its place to production."""
         if self._canary.is_over(self._turn):  # nothing is compared any more, and the candidate may hang
             self._turn.drop()
@@ -187,7 +190,7 @@ class CanaryStream(SessionStream):
             self._fail(error)
             return None
 
-    async def _call(self, work: Callable[[RecognitionStream], Result]) -> Result:
+    async def _call(self, work: Callable[[Stream], Result]) -> Result:
         """Returns production's result. An answer too late for a candidate counts as failed here too."""
         began = time.monotonic()
         try:
@@ -200,7 +203,7 @@ class CanaryStream(SessionStream):
             self._fail(self._threads.too_late())
         return result
 
-    async def _on(self, run: Runner, work: Callable[[RecognitionStream], Result]) -> Result:
+    async def _on(self, run: Runner, work: Callable[[Stream], Result]) -> Result:
         # Bound here: the stream may be exchanged while the call runs.
         stream = self._stream
         try:
@@ -231,7 +234,7 @@ class CanaryStream(SessionStream):
         size = round(REPLAY_SECONDS * self.sample_rate)
         segments: list[Transcript] = []
         for piece in np.split(recent, range(size, len(recent), size)):
-            partial = self._shifted(await self._call(functools.partial(RecognitionStream.feed, samples=piece)))
+            partial = self._shifted(await self._call(functools.partial(_feed, samples=piece)))
             segments += partial.segments
         return dataclasses.replace(partial, segments=tuple(segments))
 
@@ -252,9 +255,9 @@ class CanaryStream(SessionStream):
 
         try:
             if self.arm == CANDIDATE:
-                self._count(await self._on(self._threads.run, RecognitionStream.so_far))
+                self._count(await self._on(self._threads.run, _so_far))
             else:
-                self._count(await self._call(RecognitionStream.so_far))
+                self._count(await self._call(_so_far))
         except Exception as error:
             self._fail(error)
 
@@ -275,9 +278,24 @@ class CanaryStream(SessionStream):
     def _shifted(self, partial: Partial) -> Partial:
         """Shifts times so that they count from the session's start."""
         segments = tuple(map(self._later, partial.segments))
-        return dataclasses.replace(partial, segments=segments, seconds=partial.seconds + self._offset)
+        began = None if partial.speech_start is None else partial.speech_start + self._offset
+        return dataclasses.replace(
+            partial, segments=segments, seconds=partial.seconds + self._offset, speech_start=began
+        )
 
     def _later(self, transcript: Transcript) -> Transcript:
         by = self._offset
         words = [dataclasses.replace(word, start=word.start + by, end=word.end + by) for word in transcript.words]
         return dataclasses.replace(transcript, words=words)
+
+
+def _feed(stream: Stream, samples: "Samples") -> Partial:
+    return stream.feed(samples)
+
+
+def _finish(stream: Stream) -> Transcript:
+    return stream.finish()
+
+
+def _so_far(stream: Stream) -> Transcript:
+    return stream.so_far()

@@ -6,10 +6,10 @@ server → client   session.created, session.updated; input_audio_buffer.speech_
                   conversation.item.input_audio_transcription.delta and .completed of that item; error
 
 With turn detection (`server_vad`, the default) the recognizer's own silence ends an item: `silence_duration_ms` without
-a symbol. Without (`turn_detection: null`) a commit does. Deltas are what two looks in a row agree on; `completed` has
-the text that counts. A setting that is not served is refused by its name, and changes nothing. The model is that of
-`audio.input.transcription.model`, or of the query; beside OpenAI's keys, `completed` has `voxline`: version, digest and
-capture.
+a symbol, or in a pause where the model has no streaming graph. Without (`turn_detection: null`) a commit does. Deltas
+are what two looks in a row agree on, or the whole text at its end; `completed` has the text that counts. A setting that
+is not served is refused by its name, and changes nothing. The model is that of `audio.input.transcription.model`, or of
+the query; beside OpenAI's keys, `completed` has `voxline`: version, digest and capture.
 
 Events: https://platform.openai.com/docs/api-reference/realtime-client-events
 """
@@ -310,7 +310,7 @@ class TranscriptionSession(Session):
             await self._end_item(segments, segment, last=False)
         segments.forget_surplus()
 
-        if partial.text:
+        if partial.text or partial.speech_start is not None:
             await self._start_item(segments, partial)
         if delta := self._item.stable_delta(partial.text):
             await self._send_text("delta", self._item.id, delta=delta)
@@ -346,8 +346,11 @@ class TranscriptionSession(Session):
         if not vad:
             return
 
-        # Speech is known once it has a text: the network's latency after it was heard.
-        heard_ms = 1000 * partial.seconds - segments.stream.latency.algorithmic_ms - vad["prefix_padding_ms"]
+        # Speech is known by its level, or once it has a text: the network's latency after it was heard.
+        known = partial.speech_start
+        if known is None:
+            known = partial.seconds - segments.stream.latency.algorithmic_ms / 1000
+        heard_ms = 1000 * known - vad["prefix_padding_ms"]
         start_ms = 1000 * self._closed_seconds + max(1000 * self._segments_seconds, heard_ms)
         kind = "input_audio_buffer.speech_started"
         await self.send({**_event(kind), "audio_start_ms": round(start_ms), "item_id": self._item.id})
@@ -413,7 +416,7 @@ def _read_turn_detection(values: Any) -> dict[str, Any] | None:
         if values.get(name):
             raise EventError("a transcription session has none; leave it out", f"{key}.{name}")
     if values.get("threshold") not in (None, DEFAULT_VAD["threshold"]):
-        raise EventError("the recognizer tells speech by its symbols: 0.5 is accepted", f"{key}.threshold")
+        raise EventError("the recognizer itself tells speech from silence: 0.5 is accepted", f"{key}.threshold")
 
     detection = dict(DEFAULT_VAD)
     for name, least in (("prefix_padding_ms", 0), ("silence_duration_ms", 1)):
