@@ -82,6 +82,7 @@ _RANGELIKE = re.compile(r"segments?|intervals?|ranges?|spans?|cues?|positions?|p
 
 _PLAIN = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:[.,]\d+)?)")
+_CLOCK_OF_FILM = re.compile(r"[\d:]+:\d+[.,]\d+|\d{1,2}:\d\d:\d\d[:;]\d\d")
 _RANGE = re.compile(r"[\[(]?\s*(\S+?)\s*(?:-->|\.\.|–|—|-|,|;|\s)\s*(\S+?)\s*[\])]?")
 
 _CHANNEL = re.compile(
@@ -111,6 +112,7 @@ _SPLIT_VALUE = re.compile(
 """Not "device", nor names of corpora such as test_ted."""
 _VERDICT = re.compile(
     r"answer|status|verdict|(?:is ?)?(?:valid|accepted|approved|rejected|correct|ok|usable)|review(?: ?status)?"
+    r"|(?:is |to )?(?:excluded?|skip(?:ped)?|ignored?|discard(?:ed)?|removed?|drop(?:ped)?|deleted?|keep|included?|bad)"
 )
 _BARE_VERDICT = re.compile("answer|status")
 """Names whose 1 and 0 may be of anything."""
@@ -547,18 +549,19 @@ def _looks_like_speakers(name: str, sample: Sample) -> bool:
 
 
 def _looks_like_times(name: str, sample: Sample) -> bool:
+    # A clock with a fraction, or with frames, is a time whatever its column is called; `12:30` is one of a day.
+    values = sample.get(name, ())
+    clocks = [value for value in values if isinstance(value, str) and _CLOCK_OF_FILM.fullmatch(value.strip())]
+    has_clocks = bool(clocks) and len(clocks) >= MOST * len(values)
     if role := _time_role(name):
-        return role.kind != "length" and _holds_times(name, sample)
+        return role.kind != "length" and (has_clocks or _holds_times(name, sample))
     words = _words(name)
     if (_TIMELIKE.fullmatch(words) or _BEGINS_OR_ENDS.search(words)) and _holds_times(name, sample):
         return True
-    values = sample.get(name, ())
     if _holds_ranges(name, sample):
         is_text = all(isinstance(value, str) and ":" not in value for value in values)
         return not is_text or bool(_TIMELIKE.fullmatch(words) or _RANGELIKE.fullmatch(words))
-    # A clock with a fraction is a time whatever its column is called; `12:30` is one of a day.
-    clocks = [value for value in values if isinstance(value, str) and re.fullmatch(r"[\d:]+:\d+[.,]\d+", value.strip())]
-    return bool(clocks) and len(clocks) >= MOST * len(values)
+    return has_clocks
 
 
 @functools.lru_cache(1_024)

@@ -103,6 +103,8 @@ def test_times_of_a_manifest_may_be_in_a_mapping(
         ("start_frame", "50"),
         ("start_idx", "8000"),
         ("where", "00:00:01.25"),
+        ("Start Timecode", "01:00:01:12"),
+        ("StartTime", "01:00:01;12"),
     ],
 )
 def test_a_column_that_looks_like_a_time_and_is_not_read_is_named(
@@ -452,6 +454,9 @@ def test_a_text_file_with_times_is_no_transcript(
         ("ml_use", ["train-clean-100", "test_other", "Dev2"], ""),
         ("is_valid", ["1", "0"], "is_valid is kept, and leaves out no row"),
         ("accepted", [1, 0], "accepted is kept, and leaves out no row"),
+        ("exclude", ["1", "0"], "exclude is kept, and leaves out no row"),
+        ("Skip", ["yes", "no"], "Skip is kept, and leaves out no row"),
+        ("is_bad", ["True", "False"], "is_bad is kept, and leaves out no row"),
         ("answer", ["accept", "reject"], "answer is kept, and leaves out no row"),
         ("is_valid", [True, False], "is_valid is kept, and leaves out no row"),
     ],
