@@ -179,7 +179,7 @@ def test_powers_and_amounts_lose_no_sign(written: str, spoken: str) -> None:
         ("They finished 11-5, at 5-1 odds", "they finished eleven to five at five to one odds"),
         ("a 60-40 split, the 80-20 rule", "a sixty to forty split the eighty to twenty rule"),
         ("The jury was split 8-4. They won 24-7", "the jury was split eight to four they won twenty four to seven"),
-        ("Monday-Friday 9-5, Sunday 12-5", "monday friday nine to five sunday twelve to five"),
+        ("Monday-Friday 9-5, Sunday 12-5", "monday to friday nine to five sunday twelve to five"),
         ("Monday 10-4", "monday ten to four"),
         (
             "On Tuesday Dr. Lee said so. In June Dr. Grant retired.",
@@ -279,6 +279,7 @@ MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五�
 队伍长2米15个人 队伍长两米十五个人|跑了3米21秒 跑了三米二十一秒
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 共¥1,234.5元 共一千二百三十四点五元|€20欧元 二十欧元|$5美元 五美元|￥3-5万元 三到五万元|$100元 一百元|¥5 五元
+HK$50 五十港元|US$1.5亿 一点五亿美元|A$20澳元 二十澳元|8栋1808 八栋幺八零八|2单元301 二单元三零幺|说"10"个 说十个
 302室 三零二室|101教室 幺零幺教室|房间302 房间三零二|300室 三百室|302个房间 三百零二个房间|房间300个 房间三百个
 """.strip().replace("\n", "|")
 
@@ -311,6 +312,11 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
         "520",
         "10.20号",
         "5/1假期",
+        '屏幕10"宽',
+        "高6'",
+        "跑了10″",
+        "MX$5",
+        "HK$5-10",
         "7-11便利店",
         "得了1st",
         "3 400克",
@@ -350,6 +356,7 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
 
 
 DIGITS = "two one two five five five zero one nine nine"
+WEEK = "monday to friday"
 ACCELERATION = "nine point eight meters per second squared"
 
 
@@ -420,6 +427,10 @@ ACCELERATION = "nine point eight meters per second squared"
             "twenty five degrees celsius five plus or minus one five centimeters by six centimeters",
         ),
         ("5⁄8, sin² x, E = mc²", "five eighths sin squared x e equals mc squared"),
+        ("the U.K.'s PM, Ph.D.s, U.S. law", "the u k's pm ph d s u s law"),
+        ("6 a.m.-noon, Mon - Fri, M-F 9-5", f"six a m to noon {WEEK} {WEEK} nine to five"),
+        ("Monday - Friday, Sat - Sun, the sun - sat", "monday to friday saturday to sunday the sun sat"),
+        ("class of '05, Sept. '01, w/ 5", "class of oh five september oh one with five"),
     ],
 )
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:

@@ -379,6 +379,24 @@ def test_elisions_that_were_taken_apart_are_joined() -> None:
     assert said.symbols == "l'homme qu'il a vrai it's ils ont"
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("je n ' ai pas , c' est l' été d ' une amie", "je n'ai pas c'est l'été d'une amie"),
+        ("presqu ' île , quelqu ' un", "presqu'île quelqu'un"),
+        ("un ' altra dell ' arte", "un'altra dell'arte"),
+        ("do n't , I ca n't , I 'm , don' t", "don't i can't i'm don't"),
+        ("o ' clock , ma ' am , y ' all , O ' Neill", "o'clock ma'am y'all o'neill"),
+        # Words of their own, and quotes.
+        ("Het is 's morgens koud in 's-Hertogenbosch", "het is 's morgens koud in 's hertogenbosch"),
+        ("Ik heb 'm en 't gezien, zo 'n dag", "ik heb 'm en 't gezien zo 'n dag"),
+        ("the 'Model T' is old, 'vitamin C' is good", "the model t is old vitamin c is good"),
+    ],
+)
+def test_elisions_are_joined_and_no_word_beside_them(text: str, words: str) -> None:
+    assert apply_frontend(text, FrontendSettings(), f"{LATIN}é'").symbols == words
+
+
 def test_apostrophes_that_are_letters_are_no_quotes() -> None:
     """The glottal stop of K'iche' begins and ends words."""
     text = "K'o jun 'ixoq ri' nim."

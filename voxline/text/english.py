@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text, unsupported_characters
+from voxline.text.apostrophes import PLAIN_APOSTROPHES, remove_quotes
 from voxline.text.english_abbreviations import (
     ANY_UNIT,
     DAYS,
@@ -40,7 +41,6 @@ from voxline.text.english_marks import (
     telephone_or_numbers,
     two_groups,
 )
-from voxline.text.transcripts import PLAIN_APOSTROPHES, remove_quotes
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -188,7 +188,7 @@ def _apart(word: str) -> str:
     """A word with an apostrophe that the text does not have, such as dollars's, which is not spoken, or dollars'qq."""
     stem, _, ending = word.partition("'")
     if ending == "s":
-        return stem if stem.endswith("s") else word
+        return stem if stem.endswith("s") and len(stem) > 1 else word
     return word if stem == "o" else word.replace("'", " ")
 
 
@@ -565,7 +565,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         _time,
     ),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
-    _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
+    _sub(r"\b(?:[A-Za-z]\.){2,20}(?:'s\b)?", lambda m: m[0].replace(".'", "'").replace(".", " ")),
     # Lists: of three and more, after what is numbered, of neighbors; not where a measure shows a decimal.
     _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?![\w,]|\.[0-9])", lambda m: m[0].replace(",", ", ")),
     _sub(rf"\b((?:{NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),

@@ -131,7 +131,7 @@ _DIRECTION_RULE = re.compile(
     # A house before it: 6 S. Main, 12 E. 5th.
     r"|(?:(?<=[0-9])|(?<=[0-9][A-D]))\s([NSE])\.\s(?=[A-Z][a-z]|[0-9]{1,3}(?:st|nd|rd|th)\b)"
 )
-_WITH_RULE = re.compile(r"\bw/[oe]\b|\bw/(?=\s?[a-z])", re.IGNORECASE)
+_WITH_RULE = re.compile(r"\bw/[oe]\b|\bw/(?=\s?[a-z]|\s[0-9])", re.IGNORECASE)
 
 
 def expand_abbreviations(text: str) -> str:

@@ -3,7 +3,7 @@
 import re
 
 from voxline.text import english_numbers as numbers
-from voxline.text.english_abbreviations import put_apart
+from voxline.text.english_abbreviations import DAYS, put_apart
 from voxline.text.english_marks import DIRECTIONS, has_two_readings
 
 _MONTHS = {
@@ -25,6 +25,18 @@ _MONTH_OR_FRACTION = re.compile(r"(?<![\w/.,-])(?:0[1-9]|1[0-2])/(?:19|20)[0-9]{
 _DATES = re.compile(
     rf"\b({_MONTH}\.?\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,\s[12][0-9]{{3}})?)\s[-–—]\s(?={_MONTH}\.?\s[0-9])"
 )
+_DAY = "|".join(sorted({*DAYS, *DAYS.values()}, key=len, reverse=True))
+_SPACED_DAYS = re.compile(
+    rf"\b({_DAY})\.?\s[-–—]\s({_DAY})\b(?:\.(?=\s[a-z0-9]))?|\b({'|'.join({*DAYS.values()})})[-–]({_DAY})\b"
+)
+_WEEK = re.compile(
+    r"(?<![\w.&/-])M[-–]F(?=,?\s(?:[0-9]|from\b|at\b))|(?<=\bopen\s)M[-–]F(?![\w/&-])|(?<=\bclosed\s)M[-–]F(?![\w/&-])"
+)
+_UNTIL_NOON = re.compile(
+    r"(?<=[0-9][AaPp][Mm])[-–](?=(?:noon|midnight)\b)|(?<=[AaPp]\.[Mm]\.)[-–](?=(?:noon|midnight)\b)"
+)
+_YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|['’])")
+"""Class of '05."""
 _TWO_MONTHS = re.compile(rf"(?<![\w/]){_MONTH}/{_MONTH}(?![\w/])")
 _ZIP = re.compile(
     r"(?<=[\w.,]\s)(A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|T[NX]|UT|V[AT]|"
@@ -67,7 +79,10 @@ def _spell_out_days(text: str) -> str:
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
-    text = _TWO_MONTHS.sub(lambda match: " ".join(_MONTHS.get(name, name) for name in match.groups()), text)
+    text = _TWO_MONTHS.sub(lambda match: " ".join(map(_long, match.groups())), text)
+    text = _UNTIL_NOON.sub(" to ", _WEEK.sub("Monday to Friday", text))
+    text = _SPACED_DAYS.sub(lambda match: " to ".join(DAYS.get(day, day) for day in match.groups() if day), text)
+    text = _YEAR_OF_TEN.sub(lambda match: f"{f'{_long(match[1])} ' if match[1] else ''}oh {match[2]}", text)
     return _DATES.sub(r"\1 to ", text)
 
 
@@ -77,6 +92,10 @@ def _spell_out_places(text: str) -> str:
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
+
+
+def _long(month: str) -> str:
+    return _MONTHS.get(month, month)
 
 
 def _timestamp(match: re.Match[str]) -> str:

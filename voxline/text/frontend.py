@@ -10,12 +10,11 @@ from collections.abc import Collection
 from importlib.metadata import version
 
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text
+from voxline.text.apostrophes import join_apostrophes, letters_or_quotes
 from voxline.text.settings import FrontendKind, FrontendSettings
 from voxline.text.transcripts import (
     broken_word,
     decode_entities,
-    join_apostrophes,
-    letters_or_quotes,
     lost_letter,
     normalize_transcript,
     not_understood,
@@ -27,7 +26,7 @@ from voxline.text.transcripts import (
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 18
+REVISION = 19
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {

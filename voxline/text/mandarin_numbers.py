@@ -27,6 +27,11 @@ _UNITS = {
 }  # fmt: skip
 _SHARES = {"%": "百分之", "‰": "千分之"}
 _MONEY = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑"}
+_DOLLARS = {
+    "US": "美元", "HK": "港元", "C": "加元", "CA": "加元", "A": "澳元", "AU": "澳元", "S": "新元", "NT": "新台币",
+    "NZ": "新西兰元",
+}  # fmt: skip
+"""Letters before a dollar sign, and whose dollars these are."""
 _COUNTED = "个次只张本位件条块元天年点分小名岁米斤克公台辆间家座支枝把双杯瓶碗层"
 """Before these, 2 is 两."""
 _MEASURES = (
@@ -133,6 +138,19 @@ def _refuse(readings: str) -> Callable[[re.Match[str]], str]:
         raise UnsupportedText(f"{match[0]!r} has more than one reading: {readings}; write it in hanzi")
 
     return refuse
+
+
+def _refuse_single_marks(text: str) -> str:
+    """Feet, inches, minutes or seconds, whose mark would be lost: 10" wide, and no "10" in quotes."""
+    for marks in ("'", '"', "′", "″"):
+        place = text.find(marks)
+        if place > 0 and text[place - 1].isdecimal() and (marks in "′″" or text.count(marks) == 1):
+            number = re.search(r"[0-9.]+$", text[max(0, place - 20) : place])
+            written = f"{number[0] if number else ''}{marks}"
+            raise UnsupportedText(
+                f"{written!r} has more than one reading: the mark behind the digits; write it in hanzi"
+            )
+    return text
 
 
 def _date(match: re.Match[str]) -> str:
@@ -268,13 +286,19 @@ _PHONE_END = r"(?!\.?[0-9]|-[0-9])"
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
-    # A currency that is written twice is said once.
+    _refuse_single_marks,
+    # Dollars of elsewhere, and a currency that is written twice, which is said once.
+    _sub(
+        rf"(?<![A-Za-z])({'|'.join(_DOLLARS)})\s?\$\s?({_NUMBER})(万|亿)?(?:\s?[美港加澳新台][元币])?(?![0-9.]|[到~～-]\s?[$0-9])",
+        lambda m: f"{m[2]}{m[3] or ''}{_DOLLARS[m[1]]}",
+    ),
+    _sub(r"(?<![A-Za-z])[A-Z]{1,3}\$(?=[0-9])", _refuse("the dollars of one country or another")),
     _sub(rf"[¥￥$](?={_AMOUNT}(?:元|块|人民币))|\$(?={_AMOUNT}美[元金])|€(?={_AMOUNT}欧元)|£(?={_AMOUNT}英镑)", ""),
     _sub(r"(?<![A-Za-z0-9])[0-9]{1,4}(?:st|nd|rd|th)(?![A-Za-z])", _refuse("第, or an ordinal in English")),
     _sub(r"(?<![0-9.:/-])7-11(?=便利|超市|店|门店|买|门口)", _refuse("the name of a shop, in one language or another")),
     # Rooms, of which there are no 200.
     _sub(r"(?<![0-9.:/-])(?![0-9]{1,2}00)([1-9][0-9]{2,3})(?=教?室|病房|号房)", lambda m: _said_on_the_telephone(m[1])),
-    _sub(rf"((?:房间|房号|教室)号?)([1-9][0-9]{{2,3}}){_NOT_COUNTED}", _called),
+    _sub(rf"((?:房间|房号|教室)号?|(?<=[0-9])(?:栋|幢|单元))([1-9][0-9]{{2,3}}){_NOT_COUNTED}", _called),
     # Thousands with a space, or two numbers: nobody says 000 alone.
     _sub(r"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{0,2})((?: [0-9]{3})* 000)(?![0-9]| [0-9]|[-/:][0-9])", _thousands),
     _sub(

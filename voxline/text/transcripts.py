@@ -14,6 +14,8 @@ import urllib.parse
 from collections.abc import Collection, Sequence
 from typing import Literal
 
+from voxline.text.apostrophes import APOSTROPHES, join_apostrophes, remove_quotes
+
 NOISES = (
     "noise", "background noise", "static", "music", "silence", "sil", "pause", "beep", "tone", "click", "applause",
     "laughter", "laugh", "laughs", "laughing", "cough", "coughs", "coughing", "breath", "breathing", "breathes",
@@ -105,7 +107,6 @@ _UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
 
-_APOSTROPHES = "'’‘ʼʻ`´‛＇\u055a"
 _LOW_QUOTE = "‚"
 """Opens what an apostrophe closes."""
 _DASHES = "/_～"
@@ -127,30 +128,7 @@ _FOLDED = ("<wide>", "<narrow>", "<small>", "<initial>", "<medial>", "<final>", 
 """Forms that differ in looks alone: full and half width, small marks, Arabic letters within and at ends of words."""
 _LIGATURES = range(0xFB00, 0xFB07)
 
-_ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il|[0-9]{2}s?"
-"""English, Dutch and Maltese words, endings apart, and years that begin with an apostrophe: it opens no quote."""
-_OPENS_OR_CLOSES = re.compile(
-    rf"((?<![\w'])(?:'(?='(?i:{_ELIDED})\b)|'+(?=\w)(?!(?i:{_ELIDED})\b)))|(?<=[^\s'])'+(?![\w'])"
-)
 _LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
-_AS_LETTER = re.compile(
-    r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]",
-    re.IGNORECASE,
-)
-"""What no elision and no word of English or a Romance language has: apostrophes of glottal stops."""
-_Q_WITHOUT_U = re.compile(r"(?<!\w)(?!iraqi|burqa|faqir)[a-z]+q[a-tv-z][a-z]*")
-"""A word of such a language too, where a text has several; names (Nasdaq, Tariq) and capitals (IQ, FAQ) are none."""
-_APART_BEFORE = re.compile(
-    r"(?<=[A-Za-z]) (?=['’](?:s|m|d|re|ve|ll)(?![\w'’]))|(?<=[a-z]) (?=n['’]t(?![\w'’]))", re.IGNORECASE
-)
-_APART_BOTH = re.compile(
-    # Before a vowel, and with two spaces: in "vitamin C 'is' good" and "plan C ' was ' bad" are quotes.
-    r"(?<![\w'’])(?:[cdjlmst]|qu) ['’] (?=[aeiouyhàâäéèêëîïôöùûüœæ])"
-    r"|(?<![\w'’])(?:jusqu|lorsqu|puisqu|quoiqu|aujourd) ['’] ?(?=[^\W\d_])"
-    r"|(?<=[a-z]) ['’] (?=(?:s|m|d|t|re|ve|ll)(?![\w'’]))",
-    re.IGNORECASE,
-)
-"""Spaces around the apostrophes of elisions: it 's, is n't, l ' homme."""
 _TURNED_COMMA = "ʻ"
 _APOSTROPHE_LETTER = "ʼ"
 _TURNED = re.compile(r"(?<=\w)[‘`]")
@@ -204,7 +182,7 @@ _DIGIT_MARK = re.compile(
 """A mark that a number has a part of its meaning from."""
 _HEBREW = "\u05d0-\u05ea"
 _QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
-_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{_APOSTROPHES}{_LOW_QUOTE}]")
+_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{APOSTROPHES}{_LOW_QUOTE}]")
 
 
 def normalize_transcript(
@@ -260,18 +238,6 @@ def _join_signs(text: str) -> str:
     for typed, letter in _TYPED_APART:
         text = typed.sub(letter, text)
     return text
-
-
-def join_apostrophes(text: str) -> str:
-    """Joins what tokenizers have taken apart at an apostrophe, as in TED-LIUM and the Penn Treebank.
-
-    >>> join_apostrophes("it 's here , is n't it ? l ' homme qu ' il a"), join_apostrophes("the letter 's' , don ' t")
-    ("it's here , isn't it ? l'homme qu'il a", "the letter 's' , don't")
-    """
-    # Most texts have no apostrophe beside a space.
-    if " '" not in text and " ’" not in text:
-        return text
-    return _APART_BEFORE.sub("", _APART_BOTH.sub(lambda apart: apart[0].replace(" ", ""), text))
 
 
 def spell_joined_letters(text: str) -> str:
@@ -367,26 +333,6 @@ def redacted(text: str, tags: Collection[str]) -> str:
             return tag[0]
     token = _TOKEN.search(text)
     return token[0] if token else ""
-
-
-def letters_or_quotes(text: str, letters: str) -> str:
-    """The first piece between apostrophes that may be quotes or letters; empty if there is none.
-
-    A text that has apostrophes as letters elsewhere, such as the glottal stop of k'o, or spellings of such languages,
-    may have them at ends of words.
-
-    >>> letters_or_quotes("K'o jun 'ixoq ri' nim", ""), letters_or_quotes("he said 'don't go' now", "")
-    ("'ixoq ri'", '')
-    """
-    if text.isascii() and text.count("'") + text.count("`") < 2:
-        return ""
-    if letters and not set(_APOSTROPHES) & set(letters):
-        return ""
-    plain = text.translate(PLAIN_APOSTROPHES)
-    if plain.count("'") < 2 or not (_AS_LETTER.search(plain) or len({*_Q_WITHOUT_U.findall(plain)}) > 1):
-        return ""
-    quotes = _quotes(plain)
-    return plain[quotes[0][0] : quotes[1][1]] if quotes else ""
 
 
 def broken_word(text: str) -> str:
@@ -549,10 +495,10 @@ class _Rules(dict[int, str]):
 
         # Where an alphabet has one apostrophe, that one is meant by each; where it has more, each is its own letter.
         # A modifier letter of the alphabet, as in Navajo or Hawaiian, is no quote where a word begins or ends either.
-        own = [mark for mark in _APOSTROPHES if mark in self._letters]
+        own = [mark for mark in APOSTROPHES if mark in self._letters]
         self._apostrophe = own[0] if own else "'"
         kept = [mark for mark in own if mark != own[0] or unicodedata.category(mark) == "Lm"]
-        others = [mark for mark in _APOSTROPHES if mark not in kept]
+        others = [mark for mark in APOSTROPHES if mark not in kept]
         self.apostrophes = str.maketrans(dict.fromkeys([*others, _LOW_QUOTE], "'"))
 
     def turned_commas(self, text: str) -> str:
@@ -630,63 +576,6 @@ class _Rules(dict[int, str]):
 @functools.lru_cache(maxsize=64)
 def _rules(letters: str) -> _Rules:
     return _Rules(letters)
-
-
-PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(_APOSTROPHES, "'"))
-"""A table for `str.translate`: each apostrophe is the one of ASCII."""
-
-
-def _quotes(text: str) -> list[tuple[int, int]]:
-    """The places of quotes made of apostrophes that open and close, in order; the time grows as the length."""
-    # An opening one, and what may close it before the next one opens.
-    spans: list[tuple[tuple[int, int], list[tuple[int, int]]]] = []
-    for mark in _OPENS_OR_CLOSES.finditer(text):
-        if mark[1]:
-            spans.append((mark.span(), []))
-        elif spans:
-            spans[-1][1].append(mark.span())
-
-    opened: list[tuple[int, int]] = []
-    quotes: list[tuple[int, int]] = []
-    for opening, closing in spans:
-        opened.append(opening)
-        last = _closing(text, opening[1], closing)
-        for place, end in enumerate(closing):
-            if opened and (place == last or (place > last and not _ends_a_plural(text, end[0]))):
-                quotes += [opened.pop(), end]
-    return sorted(quotes)
-
-
-def _closing(text: str, start: int, ends: Sequence[tuple[int, int]]) -> int:
-    """Which apostrophe closes a quote: in 'the boys' toys,' the second, and in 'yes' of the boys' choir the first."""
-    if len(ends) < 2:
-        return 0
-    is_word = not re.search(r"\s", text[start : ends[0][0]])
-    closes = [
-        place
-        for place, (end, _) in enumerate(ends)
-        if not (text[end - 1].isalnum() if is_word else _ends_a_plural(text, end))
-    ]
-    return closes[0] if closes else 0 if is_word else len(ends) - 1
-
-
-def _ends_a_plural(text: str, place: int) -> bool:
-    """True if an apostrophe may be that of the boys' or of rockin'."""
-    return text[place - 1] in "sSnN"
-
-
-def remove_quotes(text: str) -> str:
-    """A text without quotes made of apostrophes that open and close.
-
-    >>> remove_quotes("'The boys' toys,' he said; 'yes' or 'no' in the '90s")
-    "The boys' toys, he said; yes or no in the '90s"
-    """
-    pieces = []
-    end = 0
-    for start, after in _quotes(text):
-        pieces.append(text[end:start])
-        end = after
-    return "".join([*pieces, text[end:]])
 
 
 def _without_marks(text: str, letters: str, remove_marks: Collection[Marks]) -> str:
