@@ -123,10 +123,10 @@ def write_corpus(prompts: Path, texts: Path, folder: Path, fold: int) -> Path:
     lines = []
     for line in texts.read_text(encoding="utf-8", errors="replace").splitlines():
         name, separator, text = line.partition(":")
-        # A comment, or what is heard and is no speech: [this is a simple beep tone]
-        spoken = re.sub(r"\s*\[.\]$", "", text.strip())
+        # A comment, or what is no speech: [this is a simple beep tone], (10 seconds of silence), IAX (note: …)
+        spoken = re.sub(r"\s*\[.\]$|\s*\([^)]*\)$", "", text.strip())
         recording = prompts / f"{name.strip().removesuffix('.wav')}.wav"
-        if not separator or name.startswith(";") or not spoken or spoken[0] in "[<" or not recording.is_file():
+        if not separator or name.startswith(";") or not spoken or spoken[0] in "[<(" or not recording.is_file():
             continue
         utterance = name.strip().removesuffix(".wav").replace("/", "_")
         shutil.copy(recording, folder / "wavs" / f"{utterance}.wav")
