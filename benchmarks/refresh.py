@@ -51,7 +51,7 @@ TARGETS = {
     "1% of the transcripts changed": 0.03,
     "all transcripts changed": 0.03,
 }
-_SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.data.manifest")
+_SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.data.line_cache", "voxline.data.dataset")
 """Of what the graph's process imports, the modules that the steps of a refresh use."""
 TINY = 60
 """Utterances of a first refresh that writes byte code, which every installation has after its first run."""

@@ -30,7 +30,7 @@ from voxline.store.hashing import (
 )
 from voxline.store.size_limits import FILE_BUFFER
 
-KEPT_REVISION = 1
+KEPT_REVISION = 2
 """Raise it when `KeptPiece` changes."""
 LOOKUP_BATCH = 500
 """Recordings that are looked up, and downloaded, together."""
@@ -64,6 +64,7 @@ class KeptPiece(msgspec.Struct, array_like=True):
       samples: of the WAVs.
       reasons: of the rejects; empty for the others.
       outputs: what was written: a line of the manifest, or of the rejects.
+      negatives, clipped: how many of the converted ones have no transcript, or were beyond full scale.
       complete: whether these are all lines of the piece. The output of some, as of a missing file, is not reusable.
     """
 
@@ -75,6 +76,8 @@ class KeptPiece(msgspec.Struct, array_like=True):
     reasons: list[str]
     outputs: list[msgspec.Raw]
     complete: bool
+    negatives: int = 0
+    clipped: int = 0
 
     def __len__(self) -> int:
         return len(self.wavs)

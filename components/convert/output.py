@@ -176,7 +176,7 @@ def write_output(
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
 
         # The next step finds the fingerprint of its input by the manifest's hash, and need not parse it.
-        digest = hash_file(manifest)
+        digest = work.hashes[MANIFEST_FILE] = hash_file(manifest)
         write_fingerprint(digest, store, output.fingerprint.name())
         this_run = LastRun(
             manifest=scan.content, fingerprint=scan.fingerprint, lines=total, key=work.folder.name, output=digest
@@ -222,14 +222,11 @@ class _OutputWriter:
             for place in range(len(piece)):
                 self.write(_kept_output(piece, place)[0])
             return
-        lines = b"\n".join([*piece.outputs, b""])
-        self._manifest.write(lines)
+        self._manifest.write(b"\n".join([*piece.outputs, b""]))
         self.converted += len(piece)
+        self.negatives += piece.negatives
+        self.clipped += piece.clipped
         self.fingerprint.add_all(unhexlify(piece.converted))
-        if _NEGATIVE_MARK in lines:
-            self.negatives += sum(_NEGATIVE_MARK in line for line in lines.split(b"\n"))
-        if _CLIPPED_MARK in lines:
-            self.clipped += sum(_CLIPPED_MARK in line for line in lines.split(b"\n"))
 
     def write(self, output: OutputLine) -> None:
         """Writes the output of a line."""
@@ -279,6 +276,9 @@ class _PieceBuilder:
         piece.wavs.append(output.wav)
         piece.samples.append(output.samples)
         piece.reasons.append(output.reason)
+        if not output.reason:
+            piece.negatives += _NEGATIVE_MARK in output.line
+            piece.clipped += _CLIPPED_MARK in output.line
         piece.outputs.append(msgspec.Raw(output.line.rstrip(b"\n")))
 
     def encode(self) -> bytes:

@@ -225,6 +225,7 @@ class Extraction:
         # dataset.json is written last, since a dataset without it is not one.
         shards, listed = self._pool.list_shards(locations, folder)
         scan.write_rows(folder / ROWS_FILE, usable)
+        self._output.hashes[ROWS_FILE] = hash_file(folder / ROWS_FILE)
         dataset = Dataset(
             key=self._output.key,
             fingerprint=self._fingerprint,
@@ -237,7 +238,7 @@ class Extraction:
             seconds={split: round(float(seconds[splits == split].sum()), 3) for split in counts},
             speeds=settings.speeds,
             shards=shards,
-            rows_hash=hash_file(folder / ROWS_FILE),
+            rows_hash=self._output.hashes[ROWS_FILE],
             record_locations_file=write_record_locations(folder, listed),
             folder=folder,
         )

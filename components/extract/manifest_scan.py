@@ -127,6 +127,10 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
                 writer.add(digest, output=_encode_piece(kept) + b"\n")
             offset += sum(map(len, piece))
 
+    # [rows, 2]: where each begins and ends, as they follow each other.
+    ends = np.cumsum(np.array(collector.row_bytes, np.int64))
+    row_ranges = np.stack([ends - np.array(collector.row_bytes, np.int64), ends], axis=1)
+
     # By id, whatever the order of the manifest: so that the same utterances are the same dataset, byte by byte.
     order = np.array(sorted(range(len(collector.ids)), key=collector.ids.__getitem__), np.int64)
     return ScannedManifest(
@@ -139,7 +143,7 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
         clips=np.frombuffer(bytes(collector.clips), CLIP_DTYPE).reshape(-1, len(settings.speeds))[order],
         rejects=collector.rejects,
         _lines=np.array(collector.lines, np.int64)[order],
-        _row_ranges=np.array(collector.row_ranges, np.int64).reshape(-1, 2)[order],
+        _row_ranges=row_ranges[order],
     )
 
 
@@ -173,7 +177,7 @@ class _RowCollector:
       rejects: lines that cannot be labelled.
       ids, splits, seconds, clips: of the rows.
       lines: byte offset of each row's line in the manifest.
-      row_ranges: begin and end of each row in the file of rows.
+      row_bytes: of each row in the file of rows, with its end.
     """
 
     def __init__(self, settings: ExtractSettings, manifest: str, rows: IO[bytes]) -> None:
@@ -184,8 +188,6 @@ class _RowCollector:
         self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
         self._split_names: dict[str, str] = {}
-        # Bytes of rows so far: the offset of the next one.
-        self._size = 0
 
         self.total = 0
         self.rejects: list[Reject] = []
@@ -194,7 +196,7 @@ class _RowCollector:
         self.seconds = array.array("d")
         self.clips = bytearray()
         self.lines = array.array("q")
-        self.row_ranges = array.array("q")
+        self.row_bytes = array.array("q")
 
     def add_piece(self, piece: _Piece, offset: int) -> bool:
         """Adds the rows of a piece, unless one of them has an id that was there before; returns whether it did.
@@ -250,10 +252,7 @@ class _RowCollector:
         self.clips += bytes.fromhex(piece.clips)
         self.lines.extend([offset + begin for begin in piece.offsets])
 
-        for row in piece.rows:
-            end = self._size + memoryview(row).nbytes + 1
-            self.row_ranges.extend((self._size, end))
-            self._size = end
+        self.row_bytes.extend([size + 1 for size in (memoryview(row).nbytes for row in piece.rows)])
         self._rows.write(b"\n".join([*piece.rows, b""]))
 
     def _check_label(self, values: dict[str, Any]) -> Reject | None:

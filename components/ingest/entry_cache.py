@@ -110,11 +110,11 @@ class EntryCache:
             return _Listing()
         return _compare_files(self._corpus, _kept_states(self._last_lines) if self._last_lines.count else None)
 
-    def restore(self, table: StagingTable, wants: Callable[[list[Any]], bool] | None = None) -> bool:
+    def restore(self, table: StagingTable, last: "KeptLines | None" = None) -> bool:
         """Fills an empty staging table, and returns whether it could: the tables are those of the last run.
 
         Args:
-          wants: selects rows of `StagingTable.entries`; all by default.
+          last: whose changed recordings are wanted; None: all.
         """
         if not self._listing.tables:
             return False
@@ -123,8 +123,8 @@ class EntryCache:
         with LineCache(self._file) as cache:
             if cache.about != {"made_of": self._listing.tables}:
                 return False
-            entries = itertools.chain.from_iterable(_values(cache, _ENTRIES))
-            if not table.restore_entries(filter(wants, entries) if wants else entries):
+            entries = itertools.chain.from_iterable(last.select(cache) if last else _values(cache, _ENTRIES))
+            if not table.restore_entries(entries):
                 return False
             for rejects in _values(cache, _REJECTS):
                 table.restore_rejects(rejects)
@@ -211,6 +211,14 @@ class _KeptBatch(msgspec.Struct, array_like=True):
     lines: list[msgspec.Raw]
 
 
+class _EntryHead(msgspec.Struct, array_like=True):
+    """The first values of a row of `StagingTable.entries`."""
+
+    id: str
+    path: str
+
+
+_decode_heads: Callable[[bytes], list[_EntryHead]] = msgspec.json.Decoder(list[_EntryHead]).decode
 _decode_lines: Callable[[bytes], _KeptBatch] = msgspec.json.Decoder(_KeptBatch).decode
 
 
@@ -246,9 +254,16 @@ class KeptLines:
                     else:
                         self.refused.append((path, split, Reject(id, Reason(reason), detail)))
 
-    def wants(self, row: list[Any]) -> bool:
-        """Selects the entries of changed recordings, without those that were left out; for `EntryCache.restore`."""
-        return row[0] in self.splits and row[1] in self.changed
+    def select(self, cache: LineCache) -> Iterator[list[Any]]:
+        """Yields the entries of changed recordings, without those that were left out; for `EntryCache.restore`.
+
+        Args:
+          cache: of all entries, in batches.
+        """
+        for entry in cache:
+            # Most batches have none, and are parsed no further than to their paths.
+            if entry.fields == [_ENTRIES] and any(row.path in self.changed for row in _decode_heads(entry.output)):
+                yield [row for row in parse_json(entry.output) if row[0] in self.splits and row[1] in self.changed]
 
     def merge(self, lines: Iterable[KeptLine], out: IO[bytes], writer: "LinesWriter") -> Counter[str]:
         """Writes the lines of a manifest: those that have not changed, and new ones.

@@ -235,7 +235,7 @@ def _ingest_changed(
     if corrected.corrections or (last := cache.kept_lines()) is None:
         return False
     table = StagingTable(corpus.files.only({os.fsencode(path) for path in last.changed}))
-    if not cache.restore(table, last.wants):
+    if not cache.restore(table, last):
         return False
     print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
 

@@ -34,7 +34,10 @@ from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
 from voxline.store.store_locks import reset_snapshot
 
-_SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures")
+_SHARED_BY_STEPS = (
+    *("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures"),
+    *("voxline.data.line_cache", "voxline.data.dataset"),
+)
 """Imported once, before the first fork."""
 _NOT_FORKED = ("ssl", "grpc", "tensorflow", "torch")
 """Modules with connections and threads, which no fork of a process has whole."""

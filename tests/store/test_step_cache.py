@@ -12,7 +12,7 @@ import pytest
 
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.files import remove_unfinished, write_json
+from voxline.store.files import write_json
 from voxline.store.finished import check_input, read_done
 from voxline.store.hashing import hash_file, hash_unchanged_file
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs, plan_steps
@@ -212,17 +212,3 @@ def test_a_file_that_was_hashed_before_is_hashed_again_once_it_changes(tmp_path:
     for number in range(50):  # as fast as a file can be written
         file.write_bytes(b"line %d\n" % (number % 10))
         assert hash_unchanged_file(file) == hash_file(file)
-
-
-def test_what_a_kill_left_in_a_pool_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
-    left = [tmp_path / "pool" / "3f" / ".3f9a.wav.0123.part", tmp_path / "other" / "3f" / ".mine.part"]
-    kept = tmp_path / "pool" / "3f" / "3f9a.wav"
-    for file in (*left, kept):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    (tmp_path / "pool" / "linked").symlink_to(tmp_path / "other")
-
-    remove_unfinished(tmp_path / "pool", "??/.*.part", older_than=0)
-    assert (left[0].exists(), left[1].exists(), kept.exists()) == (False, True, True)
-    remove_unfinished(tmp_path / "pool", "**/.*.part", older_than=0)
-    assert left[1].exists()

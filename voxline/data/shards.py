@@ -24,13 +24,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.data.json_codec import parse_json
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_cached
 from voxline.store.file_locks import open_lock_file
-from voxline.store.files import read_json, write_text
+from voxline.store.files import write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 from voxline.store.localize import ensure_local
 from voxline.store.objects import open_store
+from voxline.store.size_limits import read_bounded
 from voxline.store.uris import is_remote
 
 SHARDS_FOLDER = "shards"
@@ -142,7 +144,7 @@ class ShardInfo:
           WorkError: the file is damaged.
         """
         try:
-            return cls(folder, **read_json(folder / SHARD_FILE))
+            return cls(folder, **parse_json(read_bounded(folder / SHARD_FILE)))
         except (ValueError, TypeError) as error:
             raise WorkError(
                 f"{folder / SHARD_FILE}: damaged ({error}); delete that folder and run extract again"

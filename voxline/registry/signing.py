@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import model_digest
 
 PRIVATE_KEY_ENV = "VOXLINE_SIGNING_KEY"
 PUBLIC_KEY_ENV = "VOXLINE_VERIFICATION_KEY"
@@ -31,6 +30,8 @@ def check_digest(folder: Path, published: str, unsigned: tuple[str, ...]) -> Pat
     Raises:
       WorkError: they are not.
     """
+    from voxline.inference.saved_model import model_digest  # not at the top: each config imports this module
+
     digest = model_digest(folder)
     if digest != published:
         raise WorkError(
@@ -43,6 +44,8 @@ def check_digest(folder: Path, published: str, unsigned: tuple[str, ...]) -> Pat
 
 def digest_or_empty(folder: Path) -> str:
     """The digest of an exported model; empty if the folder holds none."""
+    from voxline.inference.saved_model import model_digest
+
     try:
         return model_digest(folder)
     except WorkError:

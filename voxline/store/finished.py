@@ -9,7 +9,7 @@ sizes alone.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +76,17 @@ def is_finished(store: Path | str, folder: Path) -> bool:
     return (folder / DONE).is_file()
 
 
-def hash_outputs(folder: Path, without: Iterable[str] = ()) -> dict[str, str]:
+def hash_outputs(folder: Path, without: Iterable[str] = (), known: Mapping[str, str] | None = None) -> dict[str, str]:
     """The hash of every file of a step's output, by its path relative to the folder.
 
     Args:
       without: names in the folder that nothing reads: logs, and what was only needed to make the rest.
+      known: hashes of files that the step hashed when it had written them.
     """
     excluded = {*without, UNFINISHED, DONE}
     files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {
-        file.as_posix(): hash_file(folder / file)
+        file.as_posix(): (known or {}).get(file.as_posix()) or hash_file(folder / file)
         for file in files
         if file.parts[0] not in excluded and not any(part.startswith(".") for part in file.parts)
     }

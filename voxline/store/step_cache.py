@@ -63,6 +63,7 @@ class StepOutput:
       scratch_dirs: folders that are only needed to make the rest; they are not uploaded once the work is done.
       unverified: names in the folder that no step reads, such as logs, or whose readers verify them otherwise, such as
         the recordings of a corpus. The marker has no hashes of them.
+      hashes: of files that the step has hashed since it wrote them, relative to the folder.
       bucket_step: its folder in a bucket.
     """
 
@@ -77,6 +78,7 @@ class StepOutput:
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
     scratch_dirs: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
+    hashes: dict[str, str] = dataclasses.field(default_factory=dict)
     bucket_step: BucketStep | None = None
 
     @property
@@ -319,7 +321,7 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
         "metrics": work.metrics,
         "outputs": work.outputs,
         "bytes": file_sizes(work.folder, work.outputs.values()),
-        HASHES: hash_outputs(work.folder, (*work.scratch_dirs, *work.unverified)),
+        HASHES: hash_outputs(work.folder, (*work.scratch_dirs, *work.unverified), work.hashes),
     }
     if work.bucket_step is None:
         write_json(work.folder / DONE, seal_marker(marker))
