@@ -1,5 +1,6 @@
 """The server's page in headless Chromium, whose microphone is a file."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,13 @@ TALK = """(async () => {
     await wait(0.05);
     if (document.getElementById("status").textContent.startsWith("no ")) break;
   }
-  return [document.getElementById("text").value, document.getElementById("status").textContent, asked];
+  const shown = document.querySelectorAll("#text > span, #text > mark").length;
+  const sizes = [document.documentElement.scrollWidth, innerWidth];
+  return [
+    document.getElementById("text").value, document.getElementById("status").textContent, asked, shown,
+    document.getElementById("heard").textContent, document.getElementById("level").hidden,
+    document.getElementById("recorded").src.startsWith("blob:"), sizes[0] <= sizes[1],
+  ];
 })()"""
 
 
@@ -75,11 +82,14 @@ def test_in_a_browser_the_page_transcribes_what_its_microphone_hears(speaking: B
     push(tmp_path / "registry", export_onnx_tones(tmp_path / "tones"))
     served = Served(tmp_path / "registry")
     try:
-        text, status, asked = use(speaking, served, TALK, "model")
+        text, status, asked, shown, heard, *true = use(speaking, served, TALK, "model")
     finally:
         served.stop()
     words = text.split()
     assert (status, asked) == ("version 1", 1)
+    assert shown == len(words), "each word tells its times and confidence"
+    assert re.fullmatch(r"\d\.\d s, heard in \d+\.\d s, confidence \d+%", heard)
+    assert true == [True] * 3, "no meter is left, the recording can be heard, and nothing is wider than the page"
     assert 15 <= len(words) <= 30  # ten a second; its begin is the browser's
     (word, count), *_ = Counter(words).most_common()
     assert (word, count > 0.8 * len(words)) == ("four", True)

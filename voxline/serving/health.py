@@ -182,6 +182,7 @@ class HealthServer:
 def describe_model(model: FollowedModel) -> dict[str, Any]:
     """A model as `/v1/models` has it."""
     served = model.current
+    speakers = served.engine.speakers if served and isinstance(served.engine, Synthesizer) else ()
     return {
         "id": model.reference,
         "object": "model",
@@ -191,6 +192,7 @@ def describe_model(model: FollowedModel) -> dict[str, Any]:
         "version": served.version if served else None,
         "digest": served.digest if served else None,
         "degraded": _describe_fault(model) if model.fault else None,
+        **({"speakers": list(speakers)} if speakers else {}),
     }
 
 
