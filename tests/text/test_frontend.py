@@ -89,6 +89,19 @@ def test_lines_are_read_as_people_read_them(written_and_spoken: tuple[str, str])
     assert normalize_spoken(spoken, "english_transcript") == spoken
 
 
+@pytest.mark.parametrize("form", ["{}.", "{}?", "{},", "({})", "{}…", "“{}”"])
+def test_marks_around_a_text_change_no_word_of_it(form: str) -> None:
+    others = {}
+    for written, spoken in spoken_lines():
+        # A dot or a mark of inches at the end has a meaning with what is behind it.
+        if written[-1] in ".'\"" or (form == "“{}”" and '"' in written):
+            continue
+        with contextlib.suppress(UnsupportedText):
+            words = normalize_spoken(form.format(written), "english_transcript")
+            others |= {} if words == spoken else {written: words}
+    assert others == {}
+
+
 @pytest.mark.parametrize(
     ("written", "spoken"),
     [
@@ -279,6 +292,7 @@ MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五�
 队伍长2米15个人 队伍长两米十五个人|跑了3米21秒 跑了三米二十一秒
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
 共¥1,234.5元 共一千二百三十四点五元|€20欧元 二十欧元|$5美元 五美元|￥3-5万元 三到五万元|$100元 一百元|¥5 五元
+身高1米75. 身高一米七五|1999-2000. 一九九九到二零零零
 HK$50 五十港元|US$1.5亿 一点五亿美元|A$20澳元 二十澳元|8栋1808 八栋幺八零八|2单元301 二单元三零幺|说"10"个 说十个
 302室 三零二室|101教室 幺零幺教室|房间302 房间三零二|300室 三百室|302个房间 三百零二个房间|房间300个 房间三百个
 """.strip().replace("\n", "|")
@@ -357,6 +371,7 @@ def test_no_word_joins_letters_of_the_text_with_a_spelled_number(parts: list[str
 
 DIGITS = "two one two five five five zero one nine nine"
 WEEK = "monday to friday"
+MILLIONS = "one point five million dollar"
 ACCELERATION = "nine point eight meters per second squared"
 
 
@@ -427,6 +442,10 @@ ACCELERATION = "nine point eight meters per second squared"
             "twenty five degrees celsius five plus or minus one five centimeters by six centimeters",
         ),
         ("5⁄8, sin² x, E = mc²", "five eighths sin squared x e equals mc squared"),
+        ("a $1.5-million home, the 2004-05 season", f"a {MILLIONS} home the two thousand four to oh five season"),
+        ("Gen. 1:1–2:3, Rev. 21:4.", "genesis one one to two three revelation twenty one four"),
+        ("in Sept. we left in late Aug.", "in september we left in late august"),
+        ("10W-30 oil, Op. 27, Bldg. 5", "ten w thirty oil opus twenty seven building five"),
         ("the U.K.'s PM, Ph.D.s, U.S. law", "the u k's pm ph d s u s law"),
         ("6 a.m.-noon, Mon - Fri, M-F 9-5", f"six a m to noon {WEEK} {WEEK} nine to five"),
         ("Monday - Friday, Sat - Sun, the sun - sat", "monday to friday saturday to sunday the sun sat"),

@@ -186,6 +186,7 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
             "10 to 1 odds, 10 to 1 is long, 20 to two friends",
         ),
         ("nine times out of ten, twelve out of twenty", "nine times out of ten, 12 out of 20"),
+        ("the year two thousand comes, two thousand come", "the year 2000 comes, 2,000 come"),
         ("it's two fifty a pound, it's two fifty", "it's two fifty a pound, it's 2:50"),
         ("two fifty dollars, two fifty dollar bills", "two fifty dollars, two $50 bills"),
     ],

@@ -43,6 +43,36 @@ def test_a_language_with_its_own_punctuation_is_accepted(language: str) -> None:
         assert letters_of(symbols) == letters_of(lower(sentence, alphabet.characters)), sentence
 
 
+AROUND = (
+    *(
+        "“{}”",
+        "({})",
+        "{} …",
+        "- {}",
+        "—{}",
+        "«{}»",
+        "‹{}›",
+        "„{}“",
+        "\ufeff{}",
+        "『{}』",
+        "_{}_",
+        "[{}]",
+        "¿{}?",
+        "{}。",
+    ),
+    *("'{}'", "‘{}’", "<i>{}</i>", "&quot;{}&quot;"),
+)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_marks_around_a_text_change_no_letter_of_it(language: str) -> None:
+    letters, sentences = LANGUAGES[language]
+    for sentence in sentences:
+        symbols = apply_frontend(sentence, FrontendSettings(), letters).symbols
+        for form in AROUND:
+            assert apply_frontend(form.format(sentence), FrontendSettings(), letters).symbols == symbols, form
+
+
 def lower(text: str, letters: str) -> str:
     folded = unicodedata.normalize("NFKC" if "カ" in letters else "NFC", text)
     return (folded.replace("I", "ı") if "ı" in letters else folded).replace("İ", "i").lower()
@@ -422,6 +452,8 @@ def test_apostrophes_that_are_letters_are_no_quotes() -> None:
         ("‘dogs’ and ‘yes’, the boys’ toys", f"{LATIN}'", "dogs and yes the boys' toys"),
         ("'The boys' toys,' he said", f"{LATIN}'", "the boys' toys he said"),
         ("'yes' of the boys' choir", f"{LATIN}'", "yes of the boys' choir"),
+        ("‘L’acqua è fredda!’ 'D'accord', 'l hemm", f"{LATIN}è'", "l'acqua è fredda d'accord 'l hemm"),
+        ("_‘Hello,’ he said_, '\"go\" he said'", f"{LATIN}'", "hello he said go he said"),
         ("'The boys' toys'", f"{LATIN}'", "the boys' toys"),
         ("'she said 'go' loudly'", f"{LATIN}'", "she said go loudly"),
         ("'Tis the dogs' bed, ''tis true'", f"{LATIN}'", "'tis the dogs' bed 'tis true"),

@@ -7,7 +7,9 @@ APOSTROPHES = "'’‘ʼʻ`´‛＇\u055a"
 _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il|[0-9]{2}s?"
 """English, Dutch and Maltese words, endings apart, and years that begin with an apostrophe: it opens no quote."""
 _OPENS_OR_CLOSES = re.compile(
-    rf"((?<![\w'])(?:'(?='(?i:{_ELIDED})\b)|'+(?=\w)(?!(?i:{_ELIDED})\b)))|(?<=[^\s'])'+(?![\w'])"
+    # The l of 'l'acqua' has an apostrophe of its own, and is no word behind an elision; '"Go" he said' has two marks.
+    rf"((?<![^\W_])(?<!')(?:'(?='(?i:{_ELIDED})(?!\w|'\w))|'+(?=[\"“«„¿¡(\[]{{0,3}}\w)(?!(?i:{_ELIDED})(?!\w|'\w))))"
+    r"|(?<=[^\s'])'+(?![^\W_]|')"
 )
 _AS_LETTER = re.compile(
     r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]",

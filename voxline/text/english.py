@@ -226,7 +226,7 @@ _WITH_APOSTROPHE = re.compile(r"(?<![a-z])[a-z]++(?:'[a-z]++)+")
 _POWER = re.compile("(?<=[0-9])(?:⁻[⁰¹²³⁴-⁹]{1,3}|[⁰¹⁴-⁹][⁰¹²³⁴-⁹]{0,2}|[²³][⁰¹²³⁴-⁹]{1,2})")
 """10⁻³, 10⁶; ² and ³ alone have words of their own."""
 _TRUNK_ZERO = re.compile(r"(?<=[0-9])\s?\(0\)\s?(?=[0-9])")
-_AREA_CODE = re.compile(r"(?<![\w(])\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")
+_AREA_CODE = re.compile(r"(?<!\w)\(([0-9]{3})\)\s?(?=[0-9]{3}[ .-][0-9]{4}(?![0-9]))")
 
 
 def _month_name(match: re.Match[str]) -> str:
@@ -511,13 +511,13 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     _sub(rf"(?<![\w.,'+:/#-])(?<![0-9)] ){_TWO_GROUPS}(?![.,:/-][0-9]|[ -][0-9]|-[A-Za-z])", two_groups),
     # Euros have two decimals: three digits behind a point are thousands.
-    _sub(r"(?<=€)(\s?[0-9]{1,3})\.([0-9]{3})(?![0-9.,])", r"\1,\2"),
+    _sub(r"(?<=€)(\s?[0-9]{1,3})\.([0-9]{3})(?![0-9]|[.,][0-9])", r"\1,\2"),
     _sub(r"(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s?(?:€|EUR\b))", r"\1,\2"),
     # Groups of two digits and one of three, as in India.
-    _sub(r"(?<![0-9.,])[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9,])", lambda m: m[0].replace(",", "")),
+    _sub(r"(?<![0-9.,])[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9]|,[0-9])", lambda m: m[0].replace(",", "")),
     _sub(r"\bv\.?(?=[0-9]+\.[0-9])", "version "),
     _sub(r"(?<![\w.])(?!0x)([0-9]+(?:\.[0-9]+)?(?:\s(?:inch(?:es)?|foot|feet))?)\s?x\s?(?=[0-9])", r"\1 by "),
-    _sub(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)e([+-]?)([0-9]{1,3})(?![\w.])", r"\1 times 10^\g<2>\3"),
+    _sub(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)e([+-]?)([0-9]{1,3})(?!\w|\.[0-9])", r"\1 times 10^\g<2>\3"),
     _sub(r"(?<=[\w)])\^-(?=[0-9])", " to the power of minus "),
     _sub(r"(?<=[\w)])\^(?=[0-9A-Za-z])", " to the power of "),
     _sub(r"\b(and/or|he/she|she/he|yes/no|his/her|him/her)\b", lambda m: m[0].replace("/", " "), re.IGNORECASE),
@@ -567,11 +567,11 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}(?:'s\b)?", lambda m: m[0].replace(".'", "'").replace(".", " ")),
     # Lists: of three and more, after what is numbered, of neighbors; not where a measure shows a decimal.
-    _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?![\w,]|\.[0-9])", lambda m: m[0].replace(",", ", ")),
+    _sub(r"(?<![\w.,])[0-9]{1,2}(?:,[0-9]{1,2}){2,}(?!\w|[.,][0-9])", lambda m: m[0].replace(",", ", ")),
     _sub(rf"\b((?:{NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))(?![0-9]+{_MEASURED})", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
-    _sub(r"(?<![\w:.])[0-9]{1,3}(?::[0-9]{1,3}){2,5}(?![\w:.])", lambda m: m[0].replace(":", " to ")),
-    _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:.])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
+    _sub(r"(?<![\w:.])[0-9]{1,3}(?::[0-9]{1,3}){2,5}(?![\w:]|\.[0-9])", lambda m: m[0].replace(":", " to ")),
+    _sub(r"(?<![0-9:.])([0-9]{1,3}):([0-9]{1,3})(?![0-9:]|\.[0-9])", lambda m: f"{m[1]} to {m[2]}"),  # a ratio, a score
     # Money: one spelling for each currency, the sign in front of the digits.
     _sub(rf"(?:{SIGN}|(?<![\w.,])())\s?({_NUMBER}){_SCALE}\s(USD|CAD|AUD|NZD|HKD|SGD|EUR|GBP|JPY|INR)\b", _with_code),
     _sub(r"\b(US|CA|AU|NZ|HK|NT)D?\s?\$(?=\s?[0-9])", r"\1$"),
@@ -620,10 +620,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b(480|720|1080|1440|2160)([pi])\b", lambda m: f"{numbers.pairs(m[1])} {m[2]}"),
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
-    _sub(r"\b((?:[Cc]all|[Dd]ial|[Pp]hone|[Nn]umber|is)\s)([0-9]{3}) ([0-9]{4})(?![\w,]|[.:/-][0-9]| [0-9])", _call),
-    _sub(
-        r"(?<![\w.,:/$+-])(?<![0-9)] )([0-9]{3}) ((?!19|20)[0-9]{4})(?![\w,]|[.:/-][0-9]| [0-9])", telephone_or_numbers
-    ),
+    _sub(r"\b((?:[Cc]all|[Dd]ial|[Pp]hone|[Nn]umber|is)\s)([0-9]{3}) ([0-9]{4})(?!\w|[.,:/-][0-9]| [0-9])", _call),
+    _sub(r"(?<![\w.,:/$+-])(?<![0-9)] )([0-9]{3}) ((?!19|20)[0-9]{4})(?!\w|[.,:/-][0-9]| [0-9])", telephone_or_numbers),
     _sub(
         # not a count: "we called 250 customers"
         r"\b((?:call|dial|phone|ring)(?:s|ed|led|ing|ling)?\s)([0-9]{3})\b(?![.,:-]?[0-9])"
@@ -656,7 +654,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
-    _sub(r"\b([0-9]{1,2})\s?ft\.?([0-9]{1,2})(?:\s?in\b)?(?![\w.])", r"\1 foot \2"),
+    _sub(r"\b([0-9]{1,2})\s?ft\.?([0-9]{1,2})(?:\s?in\b)?(?!\w|\.[0-9])", r"\1 foot \2"),
     _sub(r"(\b[0-9]{1,2}\s?(?:ft|feet|foot)\.?\s[0-9]{1,2}(?:\.[0-9])?)\s?in\b(?!\s[a-z])", r"\1 inches"),
     _sub(r"\b((?:in|since|year)\s)(10[1-9][0-9])(?=[.,;:!?]|$)", lambda m: m[1] + numbers.year(m[2])),
     expand_units,

@@ -27,8 +27,8 @@ _STREETS = {"St": "street", "Dr": "drive"}
 _BEFORE_NUMBERS = {
     "No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages", "Apt": "apartment",
     "Figs": "figures", "Eq": "equation", "Eqs": "equations", "Vols": "volumes", "pg": "page", "pgs": "pages",
-    "Rm": "room", "Ste": "suite", "Ext": "extension", "Hwy": "highway", "Ch": "chapter", "Rte": "route", "c": "circa",
-    "ca": "circa",
+    "Rm": "room", "Bldg": "building", "Op": "opus", "Ste": "suite", "Ext": "extension", "Hwy": "highway",
+    "Ch": "chapter", "Rte": "route", "c": "circa", "ca": "circa",
 }  # fmt: skip
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
 DAYS = {

@@ -25,6 +25,25 @@ _MONTH_OR_FRACTION = re.compile(r"(?<![\w/.,-])(?:0[1-9]|1[0-2])/(?:19|20)[0-9]{
 _DATES = re.compile(
     rf"\b({_MONTH}\.?\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,\s[12][0-9]{{3}})?)\s[-–—]\s(?={_MONTH}\.?\s[0-9])"
 )
+_MONTH_ALONE = re.compile(
+    r"\b([Ii]n|[Oo]f|[Ss]ince|[Uu]ntil|[Bb]y|[Ff]rom|[Tt]o|[Ll]ate|[Ee]arly|[Mm]id|[Ll]ast|[Nn]ext|[Tt]his|[Tt]hrough)([\s-])"
+    r"(Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec)\.(?!\s?[0-9])"
+)
+"""In Sept., late Aug."""
+_CUT_YEARS = re.compile(r"(?<![\w/.,-])([12][0-9]{3})[-–]0([1-9])(?![\w-]|[./,][0-9])")
+"""2004-05."""
+_BOOKS = {
+    "Gen": "Genesis", "Exod": "Exodus", "Lev": "Leviticus", "Num": "Numbers", "Deut": "Deuteronomy", "Josh": "Joshua",
+    "Judg": "Judges", "Sam": "Samuel", "Kgs": "Kings", "Chron": "Chronicles", "Chr": "Chronicles", "Neh": "Nehemiah",
+    "Ps": "Psalm", "Pss": "Psalms", "Prov": "Proverbs", "Eccl": "Ecclesiastes", "Isa": "Isaiah", "Jer": "Jeremiah",
+    "Lam": "Lamentations", "Ezek": "Ezekiel", "Dan": "Daniel", "Hos": "Hosea", "Mic": "Micah", "Hab": "Habakkuk",
+    "Zech": "Zechariah", "Mal": "Malachi", "Matt": "Matthew", "Mt": "Matthew", "Mk": "Mark", "Lk": "Luke", "Jn": "John",
+    "Rom": "Romans", "Cor": "Corinthians", "Gal": "Galatians", "Eph": "Ephesians", "Phil": "Philippians",
+    "Col": "Colossians", "Thess": "Thessalonians", "Tim": "Timothy", "Heb": "Hebrews", "Jas": "James", "Pet": "Peter",
+    "Rev": "Revelation",
+}  # fmt: skip
+"""Short names of books whose verses are named by two numbers: Rev. 21:4."""
+_BOOK = re.compile(rf"\b({'|'.join(sorted(_BOOKS, key=len, reverse=True))})\.?\s(?=[0-9]{{1,3}}:[0-9])")
 _DAY = "|".join(sorted({*DAYS, *DAYS.values()}, key=len, reverse=True))
 _SPACED_DAYS = re.compile(
     rf"\b({_DAY})\.?\s[-–—]\s({_DAY})\b(?:\.(?=\s[a-z0-9]))?|\b({'|'.join({*DAYS.values()})})[-–]({_DAY})\b"
@@ -80,6 +99,8 @@ def _spell_out_days(text: str) -> str:
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
     text = _TWO_MONTHS.sub(lambda match: " ".join(map(_long, match.groups())), text)
+    text = _BOOK.sub(lambda match: f"{_BOOKS[match[1]]} ", text)
+    text = _MONTH_ALONE.sub(_month_alone, _CUT_YEARS.sub(_cut_years, text))
     text = _UNTIL_NOON.sub(" to ", _WEEK.sub("Monday to Friday", text))
     text = _SPACED_DAYS.sub(lambda match: " to ".join(DAYS.get(day, day) for day in match.groups() if day), text)
     text = _YEAR_OF_TEN.sub(lambda match: f"{f'{_long(match[1])} ' if match[1] else ''}oh {match[2]}", text)
@@ -92,6 +113,18 @@ def _spell_out_places(text: str) -> str:
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
+
+
+def _month_alone(match: re.Match[str]) -> str:
+    # The point of an abbreviation may end a sentence too.
+    ends = re.match(r"$|\s[A-Z]", match.string[match.end() : match.end() + 2])
+    return f"{match[1]}{match[2]}{_long(match[3])}{'.' if ends else ''}"
+
+
+def _cut_years(match: re.Match[str]) -> str:
+    # What may be a month is refused later.
+    is_month = "2000" <= match[1] < "2100" and int(match[2]) <= int(match[1][2:])
+    return match[0] if is_month else f"{match[1]} to oh {match[2]}"
 
 
 def _long(month: str) -> str:

@@ -70,7 +70,7 @@ _CHAPTER = (
     rf"(?!(?-i:job|mark|judges|acts|kings)\s[0-9]{{1,2}}:[0-5][0-9](?![0-9]))\b({_BOOKS})(\.?\s[0-9]{{1,3}}):"
     r"(?![0-9]{2}(?:[-–][0-9:]{1,5})?\s?[ap]\.?m\b)"
 )
-_VERSES = re.compile(rf"{_CHAPTER}([1-9][0-9]{{0,2}})[-–](?=[0-9])", re.IGNORECASE)
+_VERSES = re.compile(rf"{_CHAPTER}([1-9][0-9]{{0,2}})[-–](?:([0-9]{{1,3}}):)?(?=[0-9])", re.IGNORECASE)
 _VERSE = re.compile(rf"{_CHAPTER}(?=[1-9][0-9]{{0,2}}(?![0-9]))", re.IGNORECASE)
 _DASH_AS_MINUS = re.compile(
     # Elsewhere a dash is a pause, or between two numbers.
@@ -78,7 +78,7 @@ _DASH_AS_MINUS = re.compile(
     r"reached|hit|highs?|lows?|temperatures?)\s)–(?=[0-9])|(^|\b(?:to|at|of|below)\s)[-–]\s(?=[0-9.]{1,6}\s?(?:degrees?\b|°))",
     re.IGNORECASE,
 )
-_CARD = re.compile(r"(?<![\w.,+-])(?<![0-9] )[0-9]{4}(?:[ -][0-9]{4}){3}(?![\w,-]| [0-9]|\.[0-9])")
+_CARD = re.compile(r"(?<![\w.,+-])(?<![0-9] )[0-9]{4}(?:[ -][0-9]{4}){3}(?![\w-]| [0-9]|[.,][0-9])")
 _EVEN = re.compile(
     r"(?<![\w/.,-])(?<!\b[Oo]n\s)(0?[1-9]|[12][0-9]|3[01])/\1(?![\w/%°-]|[.,][0-9])(?!\s(?:vision|hindsight|eyesight|of\b))"
 )
@@ -101,7 +101,7 @@ _NO_INCH = frozenset(
     "the this that these those a an my your his her its our their which total all case here there now then so".split()  # noqa: SIM905
 )
 _MINUS = re.compile(rf"(?<![eE^])\s?−\s?(?=\.?[0-9]|{SIGN}|\(|[A-Za-z]\b)")
-_NEGATIVE = re.compile(r"(?<![\w.,:-])([0-9]{1,9})\s-(?=([0-9]{1,9})(?![\w.,:-]))")
+_NEGATIVE = re.compile(r"(?<![\w.,:-])([0-9]{1,9})\s-(?=([0-9]{1,9})(?![\w:-]|[.,][0-9]))")
 _TIMES = re.compile(
     r"(?<=[0-9)])\s?\*\s?(?=[0-9(])|(?<=[0-9)])\*(?=[A-Za-z])|(?<=\b[A-Za-z])\*(?=[0-9])"
     r"|(?<=\b[A-Za-z])\s\*\s(?=(?:[A-Za-z]\b|[0-9]))|(?<=[0-9])\s\*\s(?=[A-Za-z]\b)"
@@ -125,7 +125,7 @@ _SPACED_DASH = re.compile(
 
 _FEET_AND_INCHES = re.compile(
     rf"(?<![\w.,'])([1-9][0-9]?)['′’](?:\s?([0-9]{{1,2}})\s?({_HALF})?(?:[\"″”]|'')(?!\w)"
-    rf"|([0-9]{{1,2}})({_HALF})?(?=[\s.,;:!?)]|$))"
+    rf"|([0-9]{{1,2}})({_HALF})?(?=[\s.,;:!?)…”]|$))"
 )
 _FEET = re.compile(
     r"(?:(?<![\w.,'])|(?<=['′’]x))((?:\b(?:[Aa]n?|[Tt]he)\s)?)([0-9]{1,3})['′’](?:(?=\s?x\s?[0-9])|(?![\w'’\"]))(?=(\s[a-z]+)?)"
@@ -337,7 +337,7 @@ _NO_NOUN = (
     "perhaps|besides|hers|ours|yours|theirs|does|goes|finals?|heats|hurdles|races|sprints|times|apiece|thus"
 )
 _THOUSANDS_OR_DECIMALS = re.compile(
-    rf"(?<![\w.,+'-])(?<!{SIGN})(?<!{SIGN}\s)([1-9][0-9]{{0,2}})\.(000|[0-9]{{3}}(?=\s(?:{_COUNTED})\b))(?![0-9.,]|\s?(?:€|EUR\b))"
+    rf"(?<![\w.,+'-])(?<!{SIGN})(?<!{SIGN}\s)([1-9][0-9]{{0,2}})\.(000|[0-9]{{3}}(?=\s(?:{_COUNTED})\b))(?![0-9]|[.,][0-9]|\s?(?:€|EUR\b))"
     rf"(\s(?:{_COUNTED})\b)?"
 )
 _SMALL_M = re.compile(
@@ -419,6 +419,10 @@ def _named_telephone(match: re.Match[str]) -> str:
     return " ".join([*country, "eight hundred" if area == "800" else numbers.digit_by_digit(area), *spoken])
 
 
+_MONEY_AS_ADJECTIVE = re.compile(
+    rf"(?<![A-Za-z])({SIGN})\s?([0-9][0-9,]{{0,12}}(?:\.[0-9]{{1,3}})?)[-‑](thousand|million|billion|trillion)\b"
+)
+"""A $1.5-million home: one dollar, as of any hyphen."""
 _EUROS_AND_CENTS = re.compile(r"(?<![\w.,])([0-9]{1,6})(?:(\s)€\s|([€£$]))([0-9]{2})(?![\w%]|[.,/-][0-9])")
 """12 € 50, 12€50."""
 _FOOTNOTE = re.compile(r"([A-Za-z]{3,20})[²³](?!\w)|(?:[A-Za-z]{2}|[.,!?)\"”])[¹⁴-⁹](?!\w)")
@@ -428,10 +432,16 @@ _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
     (re.compile(r"§\s?§"), " sections "),
     (re.compile(r"\+/[-−]"), " plus or minus "),
+    (re.compile(r"(?<![\w.,])([0-9]{1,2})W-(?=[0-9]{2}(?![\w-]))"), r"\1 w "),  # of oil
     (re.compile(r"((?:₹|\bRs\.?)\s?[0-9.,]{1,20}\s(?:lakh|crore))s\b"), r"\1"),
     (re.compile(r"(?<=[0-9])\s(sq|cu)\.\s?(?=(?:ft|in|mi|m|km)\b)"), r" \1 "),
     (re.compile(r"(?<=[0-9])(\s?(?:cm|mm|km|m|ft|in))\s?[x×]\s?(?=[0-9])"), r"\1 by "),
 )
+
+
+def _verses(match: re.Match[str]) -> str:
+    chapter = f"{match[4]}, " if match[4] else ""
+    return f"{match[1]}{match[2]}, {match[3]} to {chapter}"
 
 
 def _footnote(match: re.Match[str]) -> str:
@@ -448,6 +458,9 @@ def _spell_out_plain_marks(text: str) -> str:
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _spell_out_plain_marks,
+    lambda text: _MONEY_AS_ADJECTIVE.sub(
+        lambda match: f"{numbers.decimal(match[2])} {match[3]} {numbers.CURRENCIES[match[1]][0]}", text
+    ),
     lambda text: _EUROS_AND_CENTS.sub(lambda match: f"{(match[3] or '€')}{match[1]}.{match[4]}", text),
     lambda text: (
         _SITE.sub(lambda match: put_apart(match, _site(match)), text) if "." in text or "://" in text else text
@@ -467,7 +480,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _DEGREES.sub(lambda match: put_apart(match, _degrees(match)), text),
     lambda text: _MONEY.sub(lambda match: put_apart(match, _money(match)), text),
     lambda text: _CENTS.sub(lambda match: put_apart(match, _cents(match)), text),
-    lambda text: _VERSE.sub(r"\1\2, ", _VERSES.sub(r"\1\2, \3 to ", text)),
+    lambda text: _VERSE.sub(r"\1\2, ", _VERSES.sub(_verses, text)),
     lambda text: _DASH_AS_MINUS.sub(lambda match: f"{match[1] or match[2] or ''}minus ", text),
     lambda text: _DOLLAR_TWICE.sub(r"\1 ", _NINE_ELEVEN.sub("nine eleven", text)),
     lambda text: _INCH.sub(_inch, text),

@@ -569,7 +569,7 @@ def _write_year(words: list[str], place: int) -> _Written:
         return year if before or year[0] >= "1500" or year[0][2:] >= "60" else None
     behind = word_at(words, year[1])
     is_closed = behind in ("", "and", "or", "to", "the", "was", "when", "we", "he", "she", "they", "it", "i")
-    is_closed |= is_number_word(behind)
+    is_closed |= is_number_word(behind) or word_at(words, place - 1) == "year"
     return year if before and (is_closed or is_pair) else None
 
 

@@ -343,7 +343,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"^\s*(?:{_LOVE})\s*[.。!！?？]?$", _refuse("digits that sound like words, or a count")),
     # 1米75, but 2米15个人 and 3米21秒 have two counts.
     _sub(
-        rf"(?<![0-9.])([0-9])米([0-9][1-9])(?!\.|\s?[厘毫公分米]){_NOT_COUNTED}",
+        rf"(?<![0-9.])([0-9])米([0-9][1-9])(?!\.[0-9]|\s?[厘毫公分米]){_NOT_COUNTED}",
         lambda m: f"{m[1]}米{hanzi_digits(m[2])}",
     ),
     _sub(
@@ -386,7 +386,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}",
     ),
     _sub(
-        rf"(?<![0-9.])((?:19|20)[0-9]{{2}})到((?:19|20)[0-9]{{2}})(?![0-9.]|\s?[{_MEASURES}])",
+        rf"(?<![0-9.])((?:19|20)[0-9]{{2}})到((?:19|20)[0-9]{{2}})(?![0-9]|\.[0-9]|\s?[{_MEASURES}])",
         lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}",
     ),
     _sub(r"(?<![0-9])([1-9]000)年(前|来|后|历史|的历史|文明|的文明|以上|多|之久|之前|间|古)", _years),
