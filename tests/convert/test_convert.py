@@ -275,3 +275,27 @@ def test_recordings_in_which_nobody_speaks_are_accepted_within_a_share(tmp_path:
         run(manifest, tmp_path / "store", SETTINGS.model_copy(update={"max_negative_share": 0.1}))
     with pytest.raises(WorkError, match=r"2 of 10"):
         run(manifest, tmp_path / "store", SETTINGS.model_copy(update={"max_reject_share": 0.1}))
+
+
+def test_counts_of_lines_that_are_reused_stay(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "loud.wav", 1.5 * speech() / np.abs(speech()).max(), 16_000, subtype="FLOAT")
+    good_flac(tmp_path / "good.flac")
+
+    # Several pieces of lines, of which the second run changes the last.
+    texts = ["" if number % 10 == 0 else "Hello." for number in range(300)]
+    names = ["loud.wav" if number % 7 == 0 else "good.flac" for number in range(300)]
+    utterances = [
+        utterance(tmp_path / name, text).replace(id=f"u{number:03}")
+        for number, (name, text) in enumerate(zip(names, texts, strict=True))
+    ]
+    some = SETTINGS.model_copy(update={"max_negative_share": 0.2})
+    run(manifest_of(tmp_path / "first", utterances), tmp_path / "store", some)
+
+    corrected = [*utterances[:-1], utterances[-1].replace(text="Good-bye.")]
+    manifest = manifest_of(tmp_path / "second", corrected)
+    refreshed = run(manifest, tmp_path / "store", some)
+    fresh = run(manifest, tmp_path / "another", some)
+    expected = {"utterances": 300, "negatives": 30, "clipped": 43}
+    assert {name: refreshed.counts[name] for name in expected} == expected
+    assert {name: fresh.counts[name] for name in expected} == expected
+    assert refreshed.path("manifest").read_bytes() == fresh.path("manifest").read_bytes()
