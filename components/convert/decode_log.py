@@ -25,6 +25,7 @@ from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
 from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap
+from voxline.store.size_limits import FILE_BUFFER
 
 MAX_OPEN_LOGS = 32
 PROSODY = ("onset_seconds", "offset_seconds", "speech_db", "voiced_share", "f0_hz", "f0_low_hz", "f0_high_hz")
@@ -169,7 +170,7 @@ class DecodeLogs:
           WorkError: the log was replaced after it was listed.
         """
         path, inode = self._logs[number]
-        log = open(path, "rb")  # noqa: SIM115 -- closed by the caller
+        log = open(path, "rb", FILE_BUFFER)  # noqa: SIM115 -- closed by the caller
         if os.fstat(log.fileno()).st_ino != inode:
             log.close()
             raise WorkError(f"{path}: replaced while it was being read, probably by a purge; run this again")

@@ -5,10 +5,11 @@ by their bytes and not parsed: piece by piece, and within a piece that has chang
 """
 
 import enum
+import itertools
 import os
 from array import array
 from binascii import unhexlify
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -199,7 +200,7 @@ class ManifestScan:
         for offset, line in zip(offsets, self.lines_at(offsets), strict=True):
             yield self.utterance(offset, line)
 
-    def lines_at(self, offsets: "array[int]") -> Iterator[bytes]:
+    def lines_at(self, offsets: Iterable[int]) -> Iterator[bytes]:
         """The lines at some byte offsets."""
         with self._opened() as lines:
             for offset in offsets:
@@ -318,10 +319,10 @@ class ManifestScan:
 
         # (number of the line, byte offset, utterance) of recordings that are not cached, in batches for downloads.
         new: list[tuple[int, int, Utterance]] = []
+        lines = self.lines_at(itertools.chain.from_iterable(offsets for _, offsets in changed))
         for piece, offsets in changed:
-            for number, (offset, line) in enumerate(
-                zip(offsets, self.lines_at(offsets), strict=True), start=self.pieces[piece].first
-            ):
+            for number, offset in enumerate(offsets, start=self.pieces[piece].first):
+                line = next(lines)
                 if (place := places.find(hash_digest(line))) and self._take_kept(number, int.from_bytes(place)):
                     continue
 

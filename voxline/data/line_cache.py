@@ -35,7 +35,7 @@ _FOOTER_BYTES = 65_536
 """More than a footer takes."""
 _CHECKSUM_BYTES = 9
 """Of the last line, with its end."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 
 PIECE_LINES = 32
 """Lines of a piece, on average: with fewer a piece costs more than its lines, with more a change costs more lines."""
