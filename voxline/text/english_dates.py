@@ -88,21 +88,32 @@ def spell_out_dates(text: str) -> str:
     Raises:
       UnsupportedText: a number may be a date or something else.
     """
-    return _spell_out_places(_spell_out_days(text))
+    # Most sentences have no number.
+    text = _spell_out_names(text)
+    return _spell_out_places(_spell_out_days(text)) if re.search("[0-9]", text) else text
+
+
+def _spell_out_names(text: str) -> str:
+    """Months and days of the week with marks, also without a number: Mar/Apr, in Sept., Mon - Fri."""
+    if "/" in text:
+        text = _TWO_MONTHS.sub(lambda match: " ".join(map(_long, match.groups())), text)
+    if "." in text:
+        text = _MONTH_ALONE.sub(_month_alone, text)
+    if any(dash in text for dash in "-–—"):
+        text = _WEEK.sub("Monday to Friday", text)
+        text = _SPACED_DAYS.sub(lambda match: " to ".join(DAYS.get(day, day) for day in match.groups() if day), text)
+    return text
 
 
 def _spell_out_days(text: str) -> str:
-    """Dates and months with hyphens, points and bars, whose marks are elsewhere ranges, decimals and fractions."""
+    """Dates with hyphens, points and bars, whose marks are elsewhere ranges, decimals and fractions."""
     text = _TIMESTAMP.sub(_timestamp, text)
     text = _HYPHENED_DATE.sub(_hyphened_date, text)
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
-    text = _TWO_MONTHS.sub(lambda match: " ".join(map(_long, match.groups())), text)
     text = _BOOK.sub(lambda match: f"{_BOOKS[match[1]]} ", text)
-    text = _MONTH_ALONE.sub(_month_alone, _CUT_YEARS.sub(_cut_years, text))
-    text = _UNTIL_NOON.sub(" to ", _WEEK.sub("Monday to Friday", text))
-    text = _SPACED_DAYS.sub(lambda match: " to ".join(DAYS.get(day, day) for day in match.groups() if day), text)
+    text = _UNTIL_NOON.sub(" to ", _CUT_YEARS.sub(_cut_years, text))
     text = _YEAR_OF_TEN.sub(lambda match: f"{f'{_long(match[1])} ' if match[1] else ''}oh {match[2]}", text)
     return _DATES.sub(r"\1 to ", text)
 

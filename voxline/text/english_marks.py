@@ -451,6 +451,8 @@ def _footnote(match: re.Match[str]) -> str:
 
 
 def _spell_out_plain_marks(text: str) -> str:
+    if text.isascii() and not re.search("[0-9+]", text):
+        return text
     for pattern, words in _PLAIN_MARKS:
         text = pattern.sub(words, text)
     return _FOOTNOTE.sub(_footnote, text)
