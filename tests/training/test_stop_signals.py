@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.toy_family import ToyTask, ToyTrainSettings
+from tests.training.toy_family import ToyTask, ToyTrainModule, ToyTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Checkpoints
@@ -89,6 +89,30 @@ def test_a_training_that_a_signal_stops_resumes_to_the_same_weights(
     assert resumed.state == whole.state
     for name, weights in whole.weights.items():
         np.testing.assert_array_equal(resumed.weights[name], weights)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_signal_ends_the_building_of_a_graph_at_once(accumulate: int, tones: Dataset, tmp_path: Path) -> None:
+    """A large network's takes a minute, and nothing has changed yet."""
+    task = ToyTask(ToyTrainSettings.of({**settings().plain(), "accumulate": accumulate}), tones)
+    traced = []
+
+    def trace_and_stop(*args: Any) -> Any:
+        traced.append("begun")
+        os.kill(os.getpid(), signal.SIGTERM)
+        traced.append("continued")
+        return ToyTrainModule.compute_losses(task.module, *args)
+
+    task.module.compute_losses = trace_and_stop  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        Trainer(task, tmp_path).fit()
+    assert stopped.value.args == (signal.SIGTERM,)
+    assert traced == ["begun"]
+    assert Checkpoints(tmp_path / "checkpoints", 0).steps() == [0]
+
+    # What is left behind is whole: the same module builds the graph again, and trains.
+    del task.module.compute_losses
+    assert Trainer(task, tmp_path).fit().state.step == 3 * task.train.steps
 
 
 def test_handlers_are_as_before_and_what_is_ignored_stays_ignored() -> None:

@@ -63,13 +63,14 @@ class StopSignals:
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
-        """A signal ends the block at once by `StopRequested`, also one that arrived before."""
+        """A signal ends the block at once by `StopRequested`, also one that arrived before. Blocks may be nested."""
+        outer = self._raises
         self._raises = True
         try:
             self.check()
             yield
         finally:
-            self._raises = False
+            self._raises = outer
 
     def check(self) -> None:
         """

@@ -1,6 +1,7 @@
 """The interface between the trainer and a model family: what to train on, what trains, and how dev is scored."""
 
 import abc
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -126,6 +127,7 @@ class Trainable(Protocol):
     """Interface of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
 
     parts: TrainedParts
+    while_tracing: Callable[[], contextlib.AbstractContextManager[None]]
 
     @property
     def parameter_count(self) -> int: ...

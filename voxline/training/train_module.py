@@ -18,6 +18,7 @@ weights': in a batch of drafts alone each would count as much as a person's tran
 """
 
 import abc
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -120,6 +121,8 @@ class TrainModule(abc.ABC):
       head_steps: first steps, in which the head alone is trained.
       part_count: parts of a batch whose gradients are summed: `train.accumulate`, or more (`fit_memory`).
       open_rows: whether one graph takes batches of any number of rows: batches by seconds, and no recurrent layer.
+      while_tracing: makes the context in which the graph of a step is built, which takes up to a minute and changes
+        nothing: `Trainer` lets a signal end it.
 
     Raises:
       SettingsError: the model has no such part (`train.freeze`, `train.rates`), or no blocks (`train.recompute`); or
@@ -130,6 +133,7 @@ class TrainModule(abc.ABC):
         self.seed = settings.seed
         self.head_steps = 0
         self.part_count = settings.accumulate
+        self.while_tracing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self.strategy = strategy
         self._settings = settings
         self.share = devices.replica_share(strategy)
@@ -454,6 +458,14 @@ class TrainModule(abc.ABC):
             jit_compile=True if self.compiled and not devices.is_tpu(self.strategy) else None,
         )
 
+    def _trace(self, graph: Any) -> Any:
+        """Builds a graph of one signature before it is called: the step itself must not be interrupted."""
+        # Other strategies trace in threads of their own, which no signal reaches.
+        if self.strategy.num_replicas_in_sync == 1:
+            with self.while_tracing():
+                graph.get_concrete_function()
+        return graph
+
     def _make_train_graph(self, shape: Shape, graph_key: Any, of_head: bool) -> Any:
         """The graph for batches of this many rows; with static lengths, if a step is compiled.
 
@@ -464,7 +476,7 @@ class TrainModule(abc.ABC):
         schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
         signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
         make = self._compiled_step if self.compiled else self._ordinary_step
-        return self._compile(functools.partial(make, graph_key, of_head), signature)
+        return self._trace(self._compile(functools.partial(make, graph_key, of_head), signature))
 
     def _ordinary_step(
         self,
@@ -555,7 +567,7 @@ class TrainModule(abc.ABC):
             return first
 
         schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
-        return self._compile(compute, (*self._signature(shape), tf.TensorSpec([2], tf.int32), schedule))
+        return self._trace(self._compile(compute, (*self._signature(shape), tf.TensorSpec([2], tf.int32), schedule)))
 
     def _make_update_graph(self, of_head: bool) -> Any:
         """The graph that updates by the sums over the parts of a batch; there is one for each set of gradients."""

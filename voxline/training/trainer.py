@@ -120,6 +120,7 @@ class Trainer:
 
         # Several workers have no way to agree on the step to save: there a signal ends the process, as it always does.
         self.signals = StopSignals(active=not os.environ.get("TF_CONFIG"))
+        self.module.while_tracing = self.signals.raised
 
     def fit(self) -> TrainResult:
         """Trains to the end, from the newest checkpoint if there is one.
