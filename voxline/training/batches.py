@@ -44,7 +44,8 @@ MOST_READERS = 16
 """Threads by default, at most: beyond them readers wait for the interpreter that they share."""
 ROWS = sorted({2**power for power in range(17)} | {3 * 2**power for power in range(16)})
 """Numbers of rows of a device's batch by seconds."""
-
+LENGTHS = np.array([*range(8, 64, 8), *(n << octave for octave in range(3, 15) for n in range(8, 16))], np.int32)
+"""Lengths of arrays where a network shall meet few of them: multiples of 8, and from 64 on eight in each octave."""
 
 BUCKET_FRAMES = 8
 """Static lengths are multiples of this many frames, which suits the tiles of a TPU."""
@@ -559,6 +560,16 @@ def _count_needed(labels: Sequence[int], time_stride: int, first: int) -> tuple[
     """
     needed = min_ctc_frames(labels) if time_stride else 1
     return len(labels), max((needed - 1) * time_stride + first, 1) if needed > 1 else 1
+
+
+def padded_length(length: int) -> int:
+    """The least of `LENGTHS` that is no shorter; a length beyond all of them stays.
+
+    >>> [padded_length(length) for length in (1, 64, 65, 130, 1_000_000)]
+    [8, 64, 72, 144, 1000000]
+    """
+    place = int(np.searchsorted(LENGTHS, length))
+    return int(LENGTHS[place]) if place < len(LENGTHS) else length
 
 
 def choose_buckets(

@@ -16,7 +16,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.errors import SettingsError, WorkError
 from voxline.store.size_limits import load_npy
-from voxline.training.batches import Batches, Record
+from voxline.training.batches import Batch, Batches, Record, padded_length
 from voxline.training.task import shorten_list
 
 Array = npt.NDArray[np.float32]
@@ -164,6 +164,8 @@ class WaveformBatches(Batches):
     """The batches of one split, of whole utterances as samples.
 
     The features of an example are float32 [frames, hop]: the samples of one hop after another, as many as are whole.
+    Frames and labels are padded to a length of few (`padded_length`): on CPUs TensorFlow keeps compiled code and
+    buffers of each layer for the last thousand shapes that each thread has met.
 
     Args:
       needed_frames: the least of them, of a number of symbols; an utterance with fewer is left out.
@@ -195,6 +197,11 @@ class WaveformBatches(Batches):
         for record in super()._find_records(dataset, split):
             needed = max(self._needed_frames(record.labels), 1)
             yield dataclasses.replace(record, frames=record.frames - 1, min_frames=needed)
+
+    def _pad(self, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> Batch:
+        frames = padded_length(max(len(example.features) for example in examples))
+        labels = padded_length(max(len(example.labels) for example in examples))
+        return super()._pad(examples, buckets or [(frames, labels)])
 
     def _example(self, row: int) -> Example:
         record = self._records[row]

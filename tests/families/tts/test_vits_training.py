@@ -26,13 +26,15 @@ from voxline.families.tts.family import TtsFamily
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.speakers import speakers_of, with_speakers
 from voxline.families.tts.vits.task import VitsTask
-from voxline.families.tts.vits.train_module import VitsTrainModule, frame_log_probabilities
+from voxline.families.tts.vits.train_module import VitsTrainModule, _padded_length, frame_log_probabilities
 from voxline.families.tts.vits.weights import EMBEDDING
 from voxline.inference.pace import Pace
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.pipelines.config.load import load_config
+from voxline.training.batches import LENGTHS, padded_length
 from voxline.training.segments import WaveformBatches
+from voxline.training.train_module import Shape
 from voxline.training.warm_start import read_named_weights
 
 Array = npt.NDArray[Any]
@@ -97,6 +99,37 @@ def test_batches_are_the_whole_hops_of_recordings_that_are_long_enough(dataset: 
     longest = max(len(each.text) for each in SPOKEN)
     short = train_batches(dataset, needed_frames=lambda symbols: 10_000 if symbols == longest else 1)
     assert set(short.infeasible) == {each.id for each in SPOKEN if len(each.text) == longest and each.split == "train"}
+
+
+def test_the_networks_layers_meet_few_shapes(dataset: Dataset) -> None:
+    """TensorFlow keeps code and buffers for each of them: hundreds of lengths once took gigabytes."""
+    lengths = np.arange(1, 2_001)
+    padded = np.array([padded_length(length) for length in lengths.tolist()])
+    assert len(set(padded.tolist())) <= 48
+    assert np.all(padded >= lengths)
+    assert np.all(padded - lengths < np.maximum(8, lengths / 8))
+    for length in (1, 63, 64, 65, 1_000, 245_760, 245_761):
+        assert int(_padded_length(tf.constant(length))) == padded_length(length)
+    for batch in [*train_batches(dataset).epoch(0), train_batches(dataset).read(np.array([1]))]:
+        for size in (batch.features.shape[1], batch.labels.shape[1]):
+            assert size in LENGTHS
+
+
+@pytest.mark.slow
+def test_one_graph_takes_batches_of_any_lengths_and_rows(dataset: Dataset, module: VitsTrainModule) -> None:
+    module.head_steps = 0
+    batches = train_batches(dataset)
+    lengths = set()
+    for rows in range(1, 9):
+        batch = batches.read(np.arange(rows) % batches.utterances)
+        lengths.add((batch.features.shape[:2], batch.labels.shape[1]))
+        assert module.train_step(batch, 1e-4, 20).accepted
+        module.run_eval(batch)
+        module.speak(batch, 20 + rows)
+    assert len(lengths) > 4
+    graphs = [module._train_graph(Shape(None), module.graph_key(20), False), module._speech_graph]
+    graphs.append(module._eval_graph(Shape(None), module.graph_key(0)))
+    assert [graph.experimental_get_tracing_count() for graph in graphs] == [1, 1, 1]
 
 
 def test_frames_are_as_likely_as_normal_distributions_say() -> None:

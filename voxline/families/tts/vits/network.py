@@ -158,11 +158,13 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         scales: Tensor | None = None,
         speakers: Tensor | None = None,
         draw: Callable[[Tensor, int], Tensor] | None = None,
+        pad: Callable[[Tensor], Tensor] | None = None,
     ) -> ImaginedSpeech:
         """What the decoder reads of texts; arguments as for `speak`.
 
         Args:
           draw: gives normal values [batch or 1, steps, values] of numbers of steps and values; None: `repeated_noise`.
+          pad: gives the frames of the arrays from those of the longest row; None: the same.
         """
         settings = self.settings
         draw = draw or repeated_noise
@@ -188,10 +190,11 @@ class Vits(Composite, keras.Model):  # type: ignore[misc]
         total = ends[:, -1]
         most_frames = ops.cast(max_frames, "float32")
         frames = ops.cast(ops.clip(total, 1.0, most_frames), "int32")
-        path = frame_path(ends, durations, ops.max(frames))
+        columns = ops.max(frames) if pad is None else pad(ops.max(frames))
+        path = frame_path(ends, durations, columns)
         mean = ops.matmul(path, mean)
         deviation = ops.exp(ops.matmul(path, log_deviation))
-        drawn = mean + draw(ops.max(frames), settings.latent) * deviation * scales[0]
+        drawn = mean + draw(columns, settings.latent) * deviation * scales[0]
 
         latent = self.to_voice(mask_padding(drawn, frames), frames, speaker)
         hit_limit = total > most_frames

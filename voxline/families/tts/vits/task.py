@@ -1,6 +1,6 @@
 """VITS training: whole utterances as samples; validation by the loss, and by free synthesis of some of dev's texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,20 +120,22 @@ class VitsTask(TrainingTask):
     def validate(self, step: int) -> ValidationOutput:
         # Free synthesis of some texts, and its distance from the recordings.
         batch = self._validation_batch()
-        output = self.module.speak(batch, round(MAX_LENGTH_RATIO * int(batch.frames.max())))
-        distances, mels = self._compare(batch, output)
+        outputs = self.module.speak(batch, round(MAX_LENGTH_RATIO * int(batch.frames.max())))
+        spoken_texts = [self._samples_of(output) for output in outputs]
+        distances, mels = self._compare(batch, spoken_texts)
 
         # The loss over all of dev, in sums and a count, so that workers with different numbers of rows agree.
         rows = [values for dev in self.dev.epoch(0) for _, values in self.module.run_eval(dev, self.module.head_steps)]
         sums = [sum(float(values[name]) for values in rows) for name in TERMS]
-        spoken = [sum(distances), float(output.hit_limit.sum()), len(distances)]
+        cut_off_texts = sum(bool(output.hit_limit[0]) for output in outputs)
+        spoken = [sum(distances), float(cut_off_texts), len(distances)]
         totals = devices.sum_over_workers(self.strategy, [*spoken, *sums, len(rows)]).tolist()
         distance, cut_off, texts, *terms, count = totals
         mel_dtw = distance / texts
         hit_limit = cut_off / texts
         of_dev = {name: total / count for name, total in zip(TERMS, terms, strict=True)}
         metrics = {"mel_dtw": mel_dtw, "hit_limit": hit_limit, **of_dev}
-        return ValidationOutput((mel_dtw + hit_limit, of_dev[LOSS]), metrics, self._samples(batch, output, mels))
+        return ValidationOutput((mel_dtw + hit_limit, of_dev[LOSS]), metrics, self._samples(batch, spoken_texts, mels))
 
     def describe(self, metrics: dict[str, float]) -> str:
         return (
@@ -150,14 +152,18 @@ class VitsTask(TrainingTask):
         order = np.concatenate(self.dev.plan(0))
         return self.dev.read(order[evenly_spaced(len(order), self.settings.validation_utterances)])
 
-    def _compare(self, batch: Batch, output: VitsOutput) -> tuple[list[float], list[tuple[Any, Any]]]:
+    def _samples_of(self, output: VitsOutput) -> npt.NDArray[np.float32]:
+        """The samples of one text, float32."""
+        return np.asarray(output.waveforms[0, : int(output.frames[0]) * self._sizes.hop], np.float32)
+
+    def _compare(
+        self, batch: Batch, spoken_texts: Sequence[npt.NDArray[np.float32]]
+    ) -> tuple[list[float], list[tuple[Any, Any]]]:
         """The DTW distance of each row, and its mels, synthesized and recorded, [frames, mels] each."""
         features = self.dataset.features
-        hop = self._sizes.hop
         distances = []
         mels = []
-        for row in range(len(batch.ids)):
-            spoken = np.asarray(output.waveforms[row, : int(output.frames[row]) * hop], np.float32)
+        for row, spoken in enumerate(spoken_texts):
             recorded = batch.features[row, : batch.frames[row]].reshape(-1)
             spoken_mels, recorded_mels = (
                 compute_features(samples, features)[:, features.mel_columns] for samples in (spoken, recorded)
@@ -166,15 +172,15 @@ class VitsTask(TrainingTask):
             mels.append((spoken_mels, recorded_mels))
         return distances, mels
 
-    def _samples(self, batch: Batch, output: VitsOutput, mels: list[tuple[Any, Any]]) -> Samples:
+    def _samples(
+        self, batch: Batch, spoken_texts: Sequence[npt.NDArray[np.float32]], mels: list[tuple[Any, Any]]
+    ) -> Samples:
         """Mels above those of the recording, and audio, of the longest utterances of the batch."""
-        hop = self._sizes.hop
         images = {}
         audio = {}
         lines = ["| utterance | text |", "| --- | --- |"]
         for number, row in enumerate(np.argsort(-batch.frames)[:LOGGED_SAMPLES].tolist()):
             images[f"mel_{number}"] = render_comparison(*mels[row])
-            spoken = np.asarray(output.waveforms[row, : int(output.frames[row]) * hop], np.float32)
-            audio[f"speech_{number}"] = np.clip(spoken, -1, 1)
+            audio[f"speech_{number}"] = np.clip(spoken_texts[row], -1, 1)
             lines.append(f"| {batch.ids[row]} | {batch.texts[row]} |")
         return Samples({"texts": "\n".join(lines)}, images, audio, self.dataset.features.sample_rate)

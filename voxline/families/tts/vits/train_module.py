@@ -14,10 +14,10 @@ from voxline.data.dataset import Dataset
 from voxline.families.tts.networks.monotonic_alignment import best_path_alignment
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.vits.durations import FixedDurations
-from voxline.families.tts.vits.network import Vits
+from voxline.families.tts.vits.network import Vits, VitsOutput
 from voxline.families.tts.vits.posterior import LOG_TWO_PI, VitsPosterior
 from voxline.families.tts.vits.settings import VitsSettings
-from voxline.training.batches import Batch
+from voxline.training.batches import LENGTHS, Batch
 from voxline.training.discriminators import DISCRIMINATOR, Discriminators, adversarial_terms
 from voxline.training.layers import Tensor, mask_padding
 from voxline.training.optimizer import TwoOptimizers
@@ -158,11 +158,20 @@ class VitsTrainModule(TrainModule):
             "loss": how.mel * mel + how.kl * agreement.kl + how.duration * agreement.duration,
         }
 
-    def speak(self, batch: Batch, max_frames: int) -> Any:
-        """Speaks the texts of a batch as an exported voice does; a `VitsOutput` of numpy arrays."""
+    def speak(self, batch: Batch, max_frames: int) -> list[VitsOutput]:
+        """Speaks each text of a batch as an exported voice does: outputs of one row, of numpy arrays.
+
+        One after another: the sound of whole texts takes much more memory than the segments of a step.
+        """
         speakers = np.zeros(len(batch.counts), np.int32) if batch.speakers is None else batch.speakers
-        output = self._speech_graph(batch.labels, batch.counts, speakers, max_frames)
-        return type(output)(*(np.asarray(part) for part in output))
+        outputs = []
+        for row, count in enumerate(batch.counts.tolist()):
+            one_row = slice(row, row + 1)
+            output = self._speech_graph(
+                batch.labels[one_row, : max(count, 1)], batch.counts[one_row], speakers[one_row], max_frames
+            )
+            outputs.append(VitsOutput(*(np.asarray(part) for part in output)))
+        return outputs
 
     def _agree(self, batch: BatchTensors, noise: Tensor | None) -> Agreement:
         """Compares recordings with texts; without `noise` nothing is drawn or dropped but the noise of durations."""
@@ -250,7 +259,9 @@ class VitsTrainModule(TrainModule):
         longest = LONGEST_SHARE * tf.reduce_max(batch.frames)
         speakers = batch.speakers if self.several_speakers else None
         speaker = self._speaker_values(speakers)
-        imagined = model.imagine(batch.labels, batch.counts, max_frames=longest, speakers=speakers, draw=draw)
+        imagined = model.imagine(
+            batch.labels, batch.counts, max_frames=longest, speakers=speakers, draw=draw, pad=_padded_length
+        )
 
         # A segment of each text: latent [batch, size, latent] and sound [batch, size, hop].
         size = PHASE_SEGMENTS * self.how.segment_frames
@@ -322,6 +333,12 @@ def cut_frames(values: Tensor, first: Tensor, size: int) -> Tensor:
     """`size` frames of each row from its `first` on, [batch, size, …], zero beyond the end; of [batch, frames, …]."""
     padded = tf.pad(values, [[0, 0], [0, size], [0, 0]])
     return tf.gather(padded, first[:, None] + tf.range(size)[None], batch_dims=1)
+
+
+def _padded_length(length: Tensor) -> Tensor:
+    """As `batches.padded_length`, int32 []."""
+    place = tf.searchsorted(LENGTHS, length[None])[0]
+    return tf.maximum(tf.gather(LENGTHS, tf.minimum(place, len(LENGTHS) - 1)), length)
 
 
 def _stream(noise: Tensor, number: int) -> Tensor:
