@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxline.audio.worker_process import fork_workers
-from voxline.garbage import collect_rarely
+from voxline.garbage import collect_rarely, leave_garbage_at_exit
 
 if TYPE_CHECKING:
     from benchmarks.table import Row
@@ -174,6 +174,7 @@ def once(folder: Path, corpus: Path) -> None:
 
     # As the command does before it forks the process of a graph, and that process before it forks the steps.
     collect_rarely()
+    leave_garbage_at_exit()
     section = _load_config(store, corpus, datasets, first)
     for module in _SHARED_BY_STEPS:
         importlib.import_module(module)

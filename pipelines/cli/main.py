@@ -12,7 +12,7 @@ import typer
 
 from voxline.errors import SettingsError, VoxlineError
 from voxline.extras import naming_extras
-from voxline.garbage import collect_rarely
+from voxline.garbage import collect_rarely, leave_garbage_at_exit
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Settings of the process are left alone where the command is called by a test or another program.
     if arguments is None:
         collect_rarely()
+        leave_garbage_at_exit()
         neutralize_output()
         use_private_umask()
 

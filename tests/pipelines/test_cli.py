@@ -191,3 +191,16 @@ def test_train_is_the_command_that_trains(capsys: pytest.CaptureFixture[str]) ->
         main(["train", "asr", "--config", "absent.yaml"])
     assert ended.value.code == 2
     assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_a_process_that_leaves_its_garbage_still_writes_what_it_has_buffered(tmp_path: Path) -> None:
+    file = tmp_path / "buffered.txt"
+    code = (
+        "import gc; from voxline.garbage import leave_garbage_at_exit; leave_garbage_at_exit()\n"
+        "cycle = []; cycle.append(cycle); del cycle\n"
+        "gc.callbacks.append(lambda phase, info: print(phase, info['collected']))\n"
+        f"file = open({str(file)!r}, 'w'); file.write('all of it')"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert file.read_text(encoding="utf-8") == "all of it"
+    assert not [line for line in ended.stdout.splitlines() if line.startswith("stop") and line != "stop 0"]
