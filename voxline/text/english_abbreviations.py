@@ -131,7 +131,7 @@ _DIRECTION_RULE = re.compile(
     # A house before it: 6 S. Main, 12 E. 5th.
     r"|(?:(?<=[0-9])|(?<=[0-9][A-D]))\s([NSE])\.\s(?=[A-Z][a-z]|[0-9]{1,3}(?:st|nd|rd|th)\b)"
 )
-_WITH_RULE = re.compile(r"\bw/[oe]\b|\bw/(?=\s?[a-z]|\s[0-9])", re.IGNORECASE)
+_WITH_RULE = re.compile(r"\bw/(?:o(?:ut)?|e)\b|\bw/(?=\s?[a-z]|\s[0-9])", re.IGNORECASE)
 
 
 def expand_abbreviations(text: str) -> str:
@@ -166,7 +166,7 @@ def expand_abbreviations(text: str) -> str:
 def _with(match: re.Match[str]) -> str:
     if match[0].lower() == "w/e":
         raise UnsupportedText(f"{match[0]!r} has more than one reading: weekend, or week ending; write it in words")
-    return "without" if match[0].lower() == "w/o" else "with "
+    return "without" if match[0].lower() in ("w/o", "w/out") else "with "
 
 
 def _street_or_saint(match: re.Match[str]) -> str:

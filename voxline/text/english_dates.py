@@ -54,6 +54,12 @@ _WEEK = re.compile(
 _UNTIL_NOON = re.compile(
     r"(?<=[0-9][AaPp][Mm])[-–](?=(?:noon|midnight)\b)|(?<=[AaPp]\.[Mm]\.)[-–](?=(?:noon|midnight)\b)"
 )
+_UNTIL_TIME = re.compile(r"(?<![\w:.,/-])([1-9]|1[0-2])[-–](?=1?[0-9]:[0-5][0-9](?![0-9:]))")
+"""10-2:30."""
+_HOURS_OF_24 = re.compile(
+    r"(?:(?<![\w.,:/-])(0[0-9])|(?:(?<=\bat )|(?<=\bby )|(?<=\buntil ))(1[0-9]|2[0-3]))([0-5][0-9])\s?(?:hrs?|hours)\b"
+)
+"""0800 hours, at 1430 hrs; elsewhere 1430 hours are counted."""
 _YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|['’])")
 """Class of '05."""
 _TWO_MONTHS = re.compile(rf"(?<![\w/]){_MONTH}/{_MONTH}(?![\w/])")
@@ -113,6 +119,7 @@ def _spell_out_days(text: str) -> str:
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
     text = _BOOK.sub(lambda match: f"{_BOOKS[match[1]]} ", text)
+    text = _HOURS_OF_24.sub(lambda match: put_apart(match, _hours_of_24(match)), _UNTIL_TIME.sub(r"\1 to ", text))
     text = _UNTIL_NOON.sub(" to ", _CUT_YEARS.sub(_cut_years, text))
     text = _YEAR_OF_TEN.sub(lambda match: f"{f'{_long(match[1])} ' if match[1] else ''}oh {match[2]}", text)
     return _DATES.sub(r"\1 to ", text)
@@ -136,6 +143,16 @@ def _cut_years(match: re.Match[str]) -> str:
     # What may be a month is refused later.
     is_month = "2000" <= match[1] < "2100" and int(match[2]) <= int(match[1][2:])
     return match[0] if is_month else f"{match[1]} to oh {match[2]}"
+
+
+def _hours_of_24(match: re.Match[str]) -> str:
+    hour = match[1] or match[2]
+    minute = match[3]
+    spoken = [
+        f"oh {numbers.cardinal(digits[1])}" if digits[0] == "0" else numbers.cardinal(digits)
+        for digits in (hour, minute)
+    ]
+    return f"{spoken[0]} {'hundred' if minute == '00' else spoken[1]} hours"
 
 
 def _long(month: str) -> str:

@@ -432,10 +432,13 @@ _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
     (re.compile(r"§\s?§"), " sections "),
     (re.compile(r"\+/[-−]"), " plus or minus "),
+    (re.compile(r"(?<=[0-9])\s?([mk])\.p\.h\.?(?!\w)", re.IGNORECASE), r" \1ph"),
+    (re.compile(r"(?<=[0-9])\s?m\.p\.g\.?(?!\w)", re.IGNORECASE), " mpg"),
+    (re.compile(r"(?<=[0-9])[\s-]?ft[.-]\s?lbs?\b\.?"), " foot pounds"),
     (re.compile(r"(?<![\w.,])([0-9]{1,2})W-(?=[0-9]{2}(?![\w-]))"), r"\1 w "),  # of oil
     (re.compile(r"((?:₹|\bRs\.?)\s?[0-9.,]{1,20}\s(?:lakh|crore))s\b"), r"\1"),
     (re.compile(r"(?<=[0-9])\s(sq|cu)\.\s?(?=(?:ft|in|mi|m|km)\b)"), r" \1 "),
-    (re.compile(r"(?<=[0-9])(\s?(?:cm|mm|km|m|ft|in))\s?[x×]\s?(?=[0-9])"), r"\1 by "),
+    (re.compile(r"(?<=[0-9])(\s?(?:cm|mm|km|m|ft|in)\.?)\s?[x×]\s?(?=[0-9])"), r"\1 by "),
 )
 
 
