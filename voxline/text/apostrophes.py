@@ -20,11 +20,12 @@ _Q_WITHOUT_U = re.compile(r"(?<!\w)(?!iraqi|burqa|faqir)[a-z]+q[a-tv-z][a-z]*")
 """A word of such a language too, where a text has several; names (Nasdaq, Tariq) and capitals (IQ, FAQ) are none."""
 _DUTCH = (
     "morgens|ochtends|middags|namiddags|voormiddags|avonds|nachts|zomers|winters|maandags|dinsdags|woensdags|donderdags|"
-    "vrijdags|zaterdags|zondags|lands|werelds|mans|levens|konings|keizers"
+    "vrijdags|zaterdags|zondags|lands|werelds|mans|levens|konings|keizers|"
+    "hertogenbosch|gravenhage|gravenzande|gravendeel|heerenberg"
 )
 """What 's stands before as a word of its own."""
 _APART_BEFORE = re.compile(
-    rf"(?<=[A-Za-z]) (?=['’](?:s(?! (?:{_DUTCH})\b)|d|re|ve|ll)(?![\w'’-]))|(?<=\bi) (?=['’]m(?![\w'’-]))"
+    rf"(?<=[A-Za-z]) (?=['’](?:s(?![ -](?:{_DUTCH})\b)|d|re|ve|ll)(?![\w'’]))|(?<=\bi) (?=['’]m(?![\w'’]))"
     r"|(?<=[a-z]) (?=n['’]t(?![\w'’]))",
     re.IGNORECASE,
 )
@@ -39,14 +40,7 @@ _APART_BOTH = re.compile(
     re.IGNORECASE,
 )
 """Spaces around the apostrophes of elisions: it 's, is n't, l ' homme."""
-_APART_BEHIND = re.compile(
-    rf"(?<![\w'’])(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’] (?={_VOWEL})|(?<=n)['’] (?=t(?![\w'’]))"
-    r"|(?<=[a-z])['’] (?=(?:s|re|ve|ll)(?![\w'’]))",
-    re.IGNORECASE,
-)
-"""A space behind one: c' est, don' t."""
-_OPENS = re.compile(r"(?<![\w'’])['‘’](?=\w)")
-_BESIDE_SPACE = re.compile(" n?['’]|['’] ", re.IGNORECASE)
+_BESIDE_SPACE = re.compile(" n?['’]", re.IGNORECASE)
 PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
 """A table for `str.translate`: each apostrophe is the one of ASCII."""
 
@@ -60,9 +54,7 @@ def join_apostrophes(text: str) -> str:
     # Most texts have no apostrophe beside a space.
     if not _BESIDE_SPACE.search(text):
         return text
-    text = _APART_BEFORE.sub("", _APART_BOTH.sub(lambda apart: apart[0].replace(" ", ""), text))
-    # What opens may be a quote that ends there: the 'Model T' is old.
-    return text if _OPENS.search(text) else _APART_BEHIND.sub(lambda apart: apart[0].replace(" ", ""), text)
+    return _APART_BEFORE.sub("", _APART_BOTH.sub(lambda apart: apart[0].replace(" ", ""), text))
 
 
 def _quotes(text: str) -> list[tuple[int, int]]:
