@@ -7,6 +7,8 @@ Neither is among the locked requirements (docs/decisions/0048-mlflow-is-optional
 import importlib
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 ARTIFACTS = ("report.html", *(step.page for step in STEPS.values() if step.page), CONFIG_FILE, RUN_FILE)
 STATUSES = {"succeeded": "FINISHED", "interrupted": "KILLED"}
+SYNC_SECONDS = 300
+"""For sending a run to Weights & Biases."""
 BATCH = 100
 """Parameters or tags that MLflow takes in one call."""
 
@@ -68,9 +72,15 @@ def _log_to_wandb(record: RunRecord) -> None:
 
 
 def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
-    """Creates the run and ends it. Returns its address, or the folder that `wandb sync` sends."""
-    # Nothing waits for a person who types a key, and nothing about this machine is sent.
-    mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+    """Writes the run into its folder, then sends it where there is a login. Returns where it is."""
+    # What cannot be read ends this before a run is begun. A step of a history is given once, in ascending order.
+    points: dict[int, dict[str, float]] = {}
+    for key, value, _, step in _curves(record, 0):
+        points.setdefault(step, {})[key] = value
+    summary = {**_metrics(record), **{f"seconds/{step.name}": step.seconds for step in record.steps}}
+    tags = {key: value for key, value in _tags(record).items() if key.startswith("voxline.")}
+
+    # Nothing about this machine is in it.
     quiet = wandb.Settings(
         silent=True,
         console="off",
@@ -83,32 +93,52 @@ def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
         x_save_requirements=False,
     )
     entity, _, name = project.rpartition("/")
-    tags = {key: value for key, value in _tags(record).items() if key.startswith("voxline.")}
     run = wandb.init(
         project=name,
         entity=entity or None,
         name=record.name,
         job_type=record.pipeline,
         dir=record.run_dir,
-        mode=mode,
+        mode="offline",
         config={key: value for key, _, value in changed_settings({}, record.config)} | tags,
         settings=quiet,
     )
+    exit_code = 1
+    try:
+        for step in sorted(points):
+            run.log(points[step], step=step)
+        run.summary.update(summary)
+        for artifact in ARTIFACTS:
+            if (record.run_dir / artifact).is_file():
+                run.save(record.run_dir / artifact, base_path=record.run_dir, policy="now")
+        exit_code = 0 if record.status == "succeeded" else 1
+    finally:
+        run.finish(exit_code=exit_code)
 
-    # A step of its history is given once, in ascending order.
-    points: dict[int, dict[str, float]] = {}
-    for key, value, _, step in _curves(record, 0):
-        points.setdefault(step, {})[key] = value
-    for step in sorted(points):
-        run.log(points[step], step=step)
-    run.summary.update({**_metrics(record), **{f"seconds/{step.name}": step.seconds for step in record.steps}})
+    # Copies in place of links, so that the folder may be sent from elsewhere.
+    folder = Path(run.dir).parent
+    for link in [file for file in Path(run.dir).rglob("*") if file.is_symlink()]:
+        content = link.read_bytes()
+        link.unlink()
+        link.write_bytes(content)
+    return f"{project}" if _send_to_wandb(wandb, folder) else f"{folder}; `wandb sync {folder}` sends it"
 
-    for artifact in ARTIFACTS:
-        if (record.run_dir / artifact).is_file():
-            run.save(record.run_dir / artifact, base_path=record.run_dir, policy="now")
-    place = run.url if mode == "online" else f"{Path(run.dir).parent}; `wandb sync` sends it"
-    run.finish(exit_code=0 if record.status == "succeeded" else 1)
-    return str(place)
+
+def _send_to_wandb(wandb: Any, folder: Path) -> bool:
+    """Whether the run was sent: there is a login, for which nobody is asked, and the server answers in time."""
+    try:
+        if os.environ.get("WANDB_MODE", "online") != "online" or not wandb.login(prompt=False, timeout=SYNC_SECONDS):
+            return False
+        command = [sys.executable, "-m", "wandb", "sync", str(folder)]
+        sent = subprocess.run(  # noqa: S603 - our own Python, and a folder of ours
+            command, capture_output=True, timeout=SYNC_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except Exception as error:  # the run is in its folder, whatever happens here
+        print_status(f"Weights & Biases: not sent: {type(error).__name__}: {error}")
+        return False
+    if sent.returncode:
+        print_status(f"Weights & Biases: not sent: {sent.stderr.decode(errors='replace').strip()[-300:]}")
+    return sent.returncode == 0
 
 
 def _client(uri: str) -> Any:

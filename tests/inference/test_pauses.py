@@ -179,7 +179,10 @@ def test_without_the_package_silero_says_what_to_install() -> None:
         pause_finder(SILERO)
 
 
-@pytest.mark.skipif(not SILERO_FILE and importlib.util.find_spec("silero_vad") is None, reason=NO_SILERO)
+needs_silero = pytest.mark.skipif(not SILERO_FILE and importlib.util.find_spec("silero_vad") is None, reason=NO_SILERO)
+
+
+@needs_silero
 @pytest.mark.parametrize("rate", [RATE, 8_000])
 def test_silero_hears_no_speech_in_noise(rate: int) -> None:
     finder = SileroFinder(Path(SILERO_FILE) if SILERO_FILE else None)
@@ -249,14 +252,36 @@ def test_without_an_endpoint_the_whole_recording_is_heard_at_its_end() -> None:
     assert transcript.seconds == len(samples) / RATE
 
 
-@pytest.mark.parametrize("samples", [speech(70.0), noise(70.0, -40)], ids=["speech", "noise"])
-def test_what_never_pauses_is_heard_in_parts_without_a_gap(samples: np.ndarray) -> None:
-    """Noise too: without a pause nothing tells the two apart."""
+def test_what_never_pauses_is_heard_in_parts_without_a_gap() -> None:
+    samples = speech(70.0)
     heard = Heard()
     segments = heard.segments(samples)
     assert len(segments) == 3
     assert np.array_equal(np.concatenate(heard.parts), samples)
     assert max(map(len, heard.parts)) <= LONGEST_SECONDS * RATE
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        noise(70.0, -40),
+        recording(np.zeros(3 * RATE, np.float32), noise(20.0, -50)),
+        recording(speech(2.0), noise(150.0, -60)),
+    ],
+    ids=["noise", "unmuted", "speech two minutes ago"],
+)
+def test_noise_is_no_speech_however_long_it_lasts(samples: np.ndarray) -> None:
+    heard = Heard()
+    segments = heard.segments(samples)
+    assert len(heard.parts) == len(segments) - 1 <= 1
+    assert sum(map(len, heard.parts)) < 4 * RATE
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 44_100])
+def test_speech_from_the_first_sample_on_is_known_before_its_first_pause(rate: int) -> None:
+    talk = np.interp(np.arange(3 * rate) / rate, np.arange(3 * RATE) / RATE, speech(3.0)).astype(np.float32)
+    stream = PauseStream(lambda samples: Transcript("", [], None, 0.0), rate, LevelFinder(), 500.0)
+    assert stream.feed(talk[: round(0.8 * rate)]).speech_start == 0.0
 
 
 def test_silence_is_neither_kept_nor_heard_and_speech_is_told_where_it_begins() -> None:
@@ -278,3 +303,28 @@ def test_silence_at_the_end_is_given_to_no_network_which_might_write_words_into_
     assert len(heard.parts) == 1
     assert (rest.text, rest.words) == ("", [])
     assert first.seconds + rest.seconds == pytest.approx(5.0)
+
+
+@needs_silero
+@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
+def test_silero_hears_a_stream_as_it_hears_a_recording(rate: int) -> None:
+    finder = SileroFinder(Path(SILERO_FILE) if SILERO_FILE else None)
+    samples = np.concatenate([noise(0.7, -50), speech(1.3), noise(1.2, -50)])[: rate * 3]
+    listen = finder.listener(rate)
+    parts = np.concatenate([listen(part) for part in np.array_split(samples, 23)])
+    whole = finder.measure(samples, rate)
+    assert len(parts) > 0.9 * len(samples) / rate / SileroFinder.SECONDS
+    # A resampler in parts begins and ends otherwise.
+    assert np.abs(parts - whole[: len(parts)]).max() < (1e-6 if rate == 16_000 else 0.05)
+
+
+@needs_silero
+def test_silero_costs_a_stream_what_the_new_samples_cost() -> None:
+    heard = Heard(finder=SileroFinder(Path(SILERO_FILE) if SILERO_FILE else None))
+    seen: list[int] = []
+    listen = heard.stream._listen
+    assert listen
+    heard.stream._listen = lambda samples: (seen.append(len(samples)), listen(samples))[1]
+    samples = speech(4.0)
+    heard.segments(samples)
+    assert sum(seen) == len(samples)

@@ -12,6 +12,7 @@ import pytest
 from tests.evaluations import evaluation_info, metric_info
 from tests.waiting import wait_until
 from voxline.metrics.evaluation import SummaryInfo
+from voxline.pipelines.local import tracking
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.tracking import log_run
 from voxline.store.files import write_json
@@ -85,7 +86,9 @@ def test_wandb_keeps_parameters_metrics_version_and_report(
     monkeypatch.setenv("HOME", str(record.run_dir))
     record.config["tracking"] |= {"mlflow": "", "wandb": "team/speech"}
     log_run(record)
-    assert "`wandb sync` sends it" in capsys.readouterr().out
+    assert "`wandb sync " in capsys.readouterr().out
+    (report,) = record.run_dir.glob("wandb/offline-run-*/files/report.html")
+    assert not report.is_symlink(), "the folder can be sent from elsewhere"
 
     # Its own process writes the file, and may end later than the run.
     (file,) = record.run_dir.glob("wandb/offline-run-*/run-*.wandb")
@@ -113,6 +116,22 @@ def test_wandb_keeps_parameters_metrics_version_and_report(
     assert (history[20]["train/loss"], history[40]["dev/wer"]) == (3.5, 0.5)
     assert (summary["wer"], summary["wer_high"], summary["snr/20-30 dB/wer_low"]) == (0.031, 0.05, 0.02)
     assert files == {"report.html"}, "no list of what is installed"
+
+
+def test_a_run_stays_in_its_folder_where_no_server_answers_wandb(
+    record: RunRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed: make test-tracking")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HOME", str(record.run_dir))
+    monkeypatch.setattr(tracking, "SYNC_SECONDS", 20)
+    record.config["tracking"] |= {"mlflow": "", "wandb": "speech"}
+    log_run(record)
+    printed = capsys.readouterr().out
+    assert "Weights & Biases: not sent" in printed
+    assert "`wandb sync " in printed
+    assert len([*record.run_dir.glob("wandb/offline-run-*/run-*.wandb")]) == 1
 
 
 def test_a_run_is_not_lost_when_it_cannot_be_logged(

@@ -146,7 +146,10 @@ def test_the_server_decides_on_turns(served: Served, models: list[Path]) -> None
         assert following is None or end.audio_end_ms <= following.audio_start_ms + 1
 
 
-def test_a_model_without_a_streaming_graph_hears_each_turn_at_its_end(served: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [9_999, 500_000])
+def test_a_model_without_a_streaming_graph_hears_each_turn_at_its_end(
+    served: Served, tmp_path: Path, part: int
+) -> None:
     """A network that reads backward too, between two turns of which there is a second of quiet noise."""
     model = export_onnx_tones(tmp_path / "tones")
     push(tmp_path / "registry", model)
@@ -163,14 +166,16 @@ def test_a_model_without_a_streaming_graph_hears_each_turn_at_its_end(served: Se
     with session(served) as connection:
         receive(connection)
         assert update(connection, turn_detection={"type": "server_vad", "silence_duration_ms": 500}).type
-        append(connection, sent.tobytes())
+        append(connection, sent.tobytes(), part)
         events = until(connection, f"{TEXT_EVENT}.completed") + until(connection, f"{TEXT_EVENT}.completed")
     assert _texts(events) == texts
     deltas = [event.delta for event in events if event.type == f"{TEXT_EVENT}.delta"]
     assert deltas == texts, "the whole text, when the turn has ended"
     started = [event.audio_start_ms for event in events if event.type == "input_audio_buffer.speech_started"]
     second = 1000 + 1000 * len(words[0]) / RATE + 1000
-    assert started == [pytest.approx(1000 - 300, abs=100), pytest.approx(second - 300, abs=150)]
+    assert started == [pytest.approx(1000 - 300, abs=150), pytest.approx(second - 300, abs=150)]
+    stopped = [event.audio_end_ms for event in events if event.type == "input_audio_buffer.speech_stopped"]
+    assert all(begin < end for begin, end in zip(started, stopped, strict=True))
 
 
 def _texts(events: list[Any]) -> list[str]:

@@ -7,7 +7,7 @@ that hears long recordings cuts here: `transcribe`, the HTTP route, `evaluate`, 
 import dataclasses
 import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -120,12 +120,18 @@ class PauseFinder(Protocol):
           levels: dB of full scale, one each `LEVEL_SECONDS`.
         """
 
+    def listener(self, rate: int) -> "Callable[[Array], Array] | None":
+        """Measures a recording while it arrives: samples to the values that are known with them. None: nothing is."""
+
 
 class LevelFinder:
     """Finds pauses by the level: a pause is little louder than the quiet parts of the minute around."""
 
     def measure(self, samples: "Array", rate: int) -> "Array":
         return samples[:0]
+
+    def listener(self, rate: int) -> None:
+        return None
 
     def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         import numpy as np
@@ -175,6 +181,8 @@ class SileroFinder:
     https://github.com/snakers4/silero-vad
     """
 
+    SECONDS = 0.032
+    """Between two probabilities."""
     _RATE = 16_000
     _WINDOW = 512
     _CONTEXT = 64
@@ -208,7 +216,31 @@ class SileroFinder:
         # [64 + samples]: each window is read with the end of the one before it
         padded = np.zeros(self._CONTEXT + count * self._WINDOW, np.float32)
         padded[self._CONTEXT : self._CONTEXT + len(audio)] = audio
+        return self._probabilities(padded, count, np.zeros((2, 1, 128), np.float32))[0]
+
+    def listener(self, rate: int) -> "Callable[[Array], Array]":
+        import numpy as np
+        import soxr
+
+        resampler = None if rate == self._RATE else soxr.ResampleStream(rate, self._RATE, 1, dtype="float32")
         state = np.zeros((2, 1, 128), np.float32)
+        waiting = np.zeros(self._CONTEXT, np.float32)  # with the end of the window before
+
+        def listen(samples: "Array") -> "Array":
+            nonlocal state, waiting
+            audio = samples.astype(np.float32)
+            waiting = np.concatenate([waiting, resampler.resample_chunk(audio) if resampler else audio])
+            count = (len(waiting) - self._CONTEXT) // self._WINDOW
+            probabilities, state = self._probabilities(waiting, count, state)
+            waiting = waiting[count * self._WINDOW :]
+            return probabilities
+
+        return listen
+
+    def _probabilities(self, padded: "Array", count: int, state: "Array") -> "tuple[Array, Array]":
+        """The probabilities of `count` windows, each with the context before it; and the network's state."""
+        import numpy as np
+
         probabilities = np.zeros(count, np.float32)
         for number in range(count):
             first = number * self._WINDOW
@@ -217,7 +249,7 @@ class SileroFinder:
                 None, {"input": window, "state": state, "sr": np.array(self._RATE, np.int64)}
             )
             probabilities[number] = output[0, 0]
-        return probabilities
+        return probabilities, state
 
     def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
         import numpy as np
@@ -395,6 +427,14 @@ def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return [(start, end) for start, end in joined if (end - start) * step >= PAUSE_SECONDS - step / 2]
+
+
+def is_noise(levels: "Array") -> bool:
+    """Whether levels are of nothing but noise, or of digital silence: they hardly vary, as speech does."""
+    import numpy as np
+
+    audible = levels[levels > _DIGITAL_SILENCE_DB]
+    return not len(audible) or bool(np.ptp(np.percentile(audible, [10, 95])) < _STEADY_DB)
 
 
 def _is_steady(levels: "Array") -> bool:

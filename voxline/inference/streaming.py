@@ -18,7 +18,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
-from voxline.inference.pauses import LEVEL_SECONDS, Cuts, PauseFinder, SpeechPause, cut_at_pauses, measure_levels
+from voxline.inference.pauses import (
+    LEVEL_SECONDS,
+    Cuts,
+    PauseFinder,
+    SileroFinder,
+    SpeechPause,
+    cut_at_pauses,
+    is_noise,
+    measure_levels,
+)
 from voxline.inference.streaming_graph import CallSchedule, StreamingGraph
 from voxline.inference.transcript import Transcript
 from voxline.inference.waveforms import SILENCE_PEAK, prepare_array
@@ -39,6 +48,11 @@ LEAD_SECONDS = 0.5
 """Of the silence before an utterance, that is heard with it."""
 LEAST_SPEECH_SECONDS = 0.1
 """A shorter sound begins no utterance."""
+UNSURE_SECONDS = 0.5
+NOISE_SECONDS = 1.0
+"""Before any pause shows how loud the noise is: what varies for so much is speech, what does not is noise."""
+SILENT_DB = -90.0
+"""Digital silence, of full scale."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -272,7 +286,8 @@ class PauseStream:
     """The same of a model that hears whole utterances: each is recognized when the speaker pauses.
 
     It tells no partial texts. Looks are at fixed samples, so equal audio gives equal transcripts however it was cut.
-    What ends in noise alone is a segment without a text, if it was loud enough to be speech.
+    What ends in noise alone is a segment without a text, if it was loud enough to be speech. Where noise rises, the
+    next pauses may be found late, after `LONGEST_SECONDS` at most; Silero VAD knows no such wait.
 
     Args:
       recognize: the transcript of a waveform, float32 [samples] at the model's rate.
@@ -304,8 +319,11 @@ class PauseStream:
         self._audio = bytearray()  # float32, from the sample `_first` on: what may be recognized yet
         self._first = self._begin = self._samples = 0  # `_begin`: where the segment began, with its silence
         self._looks = 0
-        # [levels] of twice LONGEST_SECONDS at most, up to the last look
+        # [levels] of twice LONGEST_SECONDS at most, up to the last look; and what the finder measured since the start
         self._levels: npt.NDArray[np.float32] = np.zeros(0, np.float32)
+        self._listen = finder.listener(sample_rate)
+        self._measured: list[float] = []
+        self._first_measured = 0
         self._speech_start: float | None = None
         self._is_silent = False  # since the last endpoint, up to the last look
         self._finished = False
@@ -348,30 +366,41 @@ class PauseStream:
         levels = measure_levels(self._heard(begin, now), self.sample_rate)[: round(LOOK_SECONDS / LEVEL_SECONDS)]
         self._levels = np.concatenate([self._levels, levels])[-round(2 * LONGEST_SECONDS / LEVEL_SECONDS) :]
 
+        if self._listen:
+            self._measured += self._listen(self._heard(begin, now)).tolist()
+
         seconds = self._looks * LOOK_SECONDS
         first = self._first / self.sample_rate
-        pauses = [pause for pause in self._pauses(now, seconds) if pause.end > first]
+        pauses = [pause for pause in self._pauses(seconds) if pause.end > first]
         silent = sum(min(pause.end, seconds) - max(pause.start, first) for pause in pauses)
-        ends_quiet = bool(pauses) and pauses[-1].end > seconds - 2 * LEVEL_SECONDS
-
-        # Without any pause nothing tells speech from noise: both wait.
+        # What is measured may lag a window behind.
+        lag = 2 * LEVEL_SECONDS if self._listen is None else LOOK_SECONDS
+        ends_quiet = bool(pauses) and pauses[-1].end > seconds - lag
         speaks = bool(pauses) and seconds - first - silent >= LEAST_SPEECH_SECONDS
+        is_steady = all(pause.steady for pause in pauses)
+
+        # Without a pause of its noise, levels alone tell speech from noise: speech varies.
+        within = self._levels[-max(1, round((seconds - first) / LEVEL_SECONDS)) :]
+        if self._listen is None and not self._knows_noise(pauses, seconds):
+            speaks = seconds - first >= UNSURE_SECONDS and not is_noise(within)
+            if not speaks and seconds - first >= NOISE_SECONDS:
+                ends_quiet = is_steady = True
+
         if speaks and self._speech_start is None:
-            quiet_before = pauses[0].end if pauses[0].start <= first + LEVEL_SECONDS else first
+            quiet_before = pauses[0].end if pauses and pauses[0].start <= first + LEVEL_SECONDS else first
             self._speech_start = min(quiet_before, seconds)
         if not speaks:
             self._speech_start = None
 
         # What is no more than steady noise need not be heard, but for the last of it.
         silent_until = self._speech_start if speaks else seconds if ends_quiet else None
-        is_steady = silent_until is not None and all(pause.steady for pause in pauses if pause.start < silent_until)
-        self._is_silent = is_steady and not speaks
+        self._is_silent = ends_quiet and is_steady and not speaks
         if silent_until is not None and is_steady:
             self._forget(max(self._first, round((silent_until - LEAD_SECONDS) * self.sample_rate)))
             first = self._first / self.sample_rate
             pauses = [pause for pause in pauses if pause.end > first]
         if speaks and ends_quiet and pauses[-1].seconds >= self._endpoint:
-            return [self._end_segment(now)]
+            return [self._end_segment(min(now, round(pauses[-1].end * self.sample_rate)))]
         if seconds - first > LONGEST_SECONDS:
             shifted = [SpeechPause(pause.start - first, pause.end - first, pause.steady) for pause in pauses]
             within = self._levels[-round((seconds - first) / LEVEL_SECONDS) :]
@@ -379,14 +408,31 @@ class PauseStream:
             return [self._end_segment(self._first + round(part.end * self.sample_rate))]
         return []
 
-    def _pauses(self, now: int, seconds: float) -> list[SpeechPause]:
+    def _knows_noise(self, pauses: Sequence[SpeechPause], seconds: float) -> bool:
+        """Whether a pause has sound: digital silence tells nothing of the noise beside it."""
+        start = seconds - len(self._levels) * LEVEL_SECONDS
+        for pause in pauses:
+            begin, end = (max(0, round((time - start) / LEVEL_SECONDS)) for time in (pause.start, pause.end))
+            if (self._levels[begin:end] > SILENT_DB).mean() > 0.5:
+                return True
+        return False
+
+    def _pauses(self, seconds: float) -> list[SpeechPause]:
         """The pauses of the last while, in seconds from the stream's start."""
-        earliest = max(self._first, now - round(LONGEST_SECONDS * self.sample_rate))
-        measured = self._finder.measure(self._heard(earliest, now), self.sample_rate)
+        import numpy as np
+
         levels = self._levels
-        if len(measured):  # of the audio that is still here; the levels before tell what is quiet
-            levels = levels[-max(1, round((now - earliest) / self.sample_rate / LEVEL_SECONDS)) :]
         start = seconds - len(levels) * LEVEL_SECONDS
+        measured = np.zeros(0, np.float32)
+        if self._listen:
+            # Of the last half minute that is still here, whole windows.
+            earliest = max(self._first / self.sample_rate, seconds - LONGEST_SECONDS)
+            skipped = int(earliest / SileroFinder.SECONDS)
+            del self._measured[: max(0, skipped - self._first_measured)]
+            self._first_measured = max(skipped, self._first_measured)
+            measured = np.array(self._measured, np.float32)
+            start = self._first_measured * SileroFinder.SECONDS
+            levels = levels[-max(1, round((seconds - start) / LEVEL_SECONDS)) :]
         return [
             SpeechPause(start + pause.start, start + pause.end, pause.steady)
             for pause in self._finder.pauses(measured, levels)

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket
 
-from voxline.inference.streaming import Partial
 from voxline.inference.transcript import Transcript
 from voxline.inference.written_transcript import write_transcript
 from voxline.serving.limits import ServingLimits
@@ -305,13 +304,16 @@ class TranscriptionSession(Session):
 
     async def _hear(self, segments: SegmentStream, samples: "Samples") -> None:
         partial = await segments.feed(samples)
+        by_text = partial.seconds - segments.stream.latency.algorithmic_ms / 1000
         for segment in partial.segments:
-            await self._start_item(segments, partial)
+            began = segment.words[0].start if segment.words else self._segments_seconds
+            await self._start_item(by_text if segments.stream.has_partials else began)
             await self._end_item(segments, segment, last=False)
         segments.forget_surplus()
 
+        # Speech is known by its level, or once it has a text: the network's latency after it was heard.
         if partial.text or partial.speech_start is not None:
-            await self._start_item(segments, partial)
+            await self._start_item(by_text if partial.speech_start is None else partial.speech_start)
         if delta := self._item.stable_delta(partial.text):
             await self._send_text("delta", self._item.id, delta=delta)
 
@@ -337,8 +339,12 @@ class TranscriptionSession(Session):
         await self.close()
         self._begin_stream()
 
-    async def _start_item(self, segments: SegmentStream, partial: Partial) -> None:
-        """Says once that speech started, where the server decides on turns."""
+    async def _start_item(self, began: float) -> None:
+        """Says once that speech started, where the server decides on turns.
+
+        Args:
+          began: seconds from the stream's start.
+        """
         vad = self._input["turn_detection"]
         if self._item.is_started:
             return
@@ -346,11 +352,7 @@ class TranscriptionSession(Session):
         if not vad:
             return
 
-        # Speech is known by its level, or once it has a text: the network's latency after it was heard.
-        known = partial.speech_start
-        if known is None:
-            known = partial.seconds - segments.stream.latency.algorithmic_ms / 1000
-        heard_ms = 1000 * known - vad["prefix_padding_ms"]
+        heard_ms = 1000 * began - vad["prefix_padding_ms"]
         start_ms = 1000 * self._closed_seconds + max(1000 * self._segments_seconds, heard_ms)
         kind = "input_audio_buffer.speech_started"
         await self.send({**_event(kind), "audio_start_ms": round(start_ms), "item_id": self._item.id})
