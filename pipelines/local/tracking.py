@@ -125,7 +125,7 @@ def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
 
 
 def _send_to_wandb(wandb: Any, folder: Path) -> bool:
-    """Whether the run was sent: there is a login, for which nobody is asked, and the server answers in time."""
+    """Sends a run where there is a login, for which nobody is asked, and a server that answers in time."""
     try:
         if os.environ.get("WANDB_MODE", "online") != "online" or not wandb.login(prompt=False, timeout=SYNC_SECONDS):
             return False

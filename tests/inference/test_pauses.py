@@ -233,7 +233,7 @@ def test_equal_audio_gives_equal_segments_however_it_is_cut(packets: list[int]) 
     whole = Heard()
     expected = whole.segments(samples, len(samples))
     cut_otherwise = Heard()
-    segments = []
+    segments: list[Transcript] = []
     sizes = itertools.cycle(packets)
     begin = 0
     while begin < len(samples):
@@ -324,7 +324,12 @@ def test_silero_costs_a_stream_what_the_new_samples_cost() -> None:
     seen: list[int] = []
     listen = heard.stream._listen
     assert listen
-    heard.stream._listen = lambda samples: (seen.append(len(samples)), listen(samples))[1]
+
+    def count(samples: np.ndarray) -> np.ndarray:
+        seen.append(len(samples))
+        return listen(samples)
+
+    heard.stream._listen = count
     samples = speech(4.0)
     heard.segments(samples)
     assert sum(seen) == len(samples)

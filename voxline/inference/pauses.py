@@ -430,7 +430,7 @@ def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
 
 
 def is_noise(levels: "Array") -> bool:
-    """Whether levels are of nothing but noise, or of digital silence: they hardly vary, as speech does."""
+    """Returns whether levels are of nothing but noise, or of digital silence: they hardly vary, as speech does."""
     import numpy as np
 
     audible = levels[levels > _DIGITAL_SILENCE_DB]

@@ -283,7 +283,7 @@ class RecognitionStream:
 
 
 class PauseStream:
-    """The same of a model that hears whole utterances: each is recognized when the speaker pauses.
+    """A recording that is still arriving, of a model that hears whole utterances: each when the speaker pauses.
 
     It tells no partial texts. Looks are at fixed samples, so equal audio gives equal transcripts however it was cut.
     What ends in noise alone is a segment without a text, if it was loud enough to be speech. Where noise rises, the
@@ -409,7 +409,7 @@ class PauseStream:
         return []
 
     def _knows_noise(self, pauses: Sequence[SpeechPause], seconds: float) -> bool:
-        """Whether a pause has sound: digital silence tells nothing of the noise beside it."""
+        """Returns whether a pause has sound: digital silence tells nothing of the noise beside it."""
         start = seconds - len(self._levels) * LEVEL_SECONDS
         for pause in pauses:
             begin, end = (max(0, round((time - start) / LEVEL_SECONDS)) for time in (pause.start, pause.end))
