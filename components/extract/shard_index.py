@@ -202,8 +202,8 @@ class PoolIndex:
     def _wanted_share(self, clips: Clips) -> npt.NDArray[np.float64]:
         """Returns for each shard the share of its bytes that is among these clips."""
         # [clips of the pool]; np.isin would import numpy.ma, and take four times as long.
-        wanted = np.sort(clips.ravel())
-        is_wanted = wanted[np.minimum(np.searchsorted(wanted, self._clips), len(wanted) - 1)] == self._clips
+        names = np.sort(clips.ravel())
+        is_wanted = names[np.minimum(np.searchsorted(names, self._clips), len(names) - 1)] == self._clips
 
         # [shards], from columns that have a value for each clip of the pool.
         shard = self._locations["shard"]
