@@ -73,7 +73,7 @@ def _log_to_wandb(record: RunRecord) -> None:
 
 def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
     """Writes the run into its folder, then sends it where there is a login. Returns where it is."""
-    # What cannot be read ends this before a run is begun. A step of a history is given once, in ascending order.
+    # What cannot be read ends this before the run. A step of a history is given once, in ascending order.
     points: dict[int, dict[str, float]] = {}
     for key, value, _, step in _curves(record, 0):
         points.setdefault(step, {})[key] = value
