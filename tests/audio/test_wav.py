@@ -84,7 +84,7 @@ def test_chunks_after_the_samples_are_no_samples(tmp_path: Path) -> None:
     ("channels", "bits", "frame", "second", "is_read"),
     [
         (2, 16, 2, 2 * RATE, False),  # samples of one channel
-        (1, 16, 4, 4 * RATE, False),  # of two
+        (1, 16, 4, 4 * RATE, True),  # as Recorder.js writes one
         (1, 8, 2, 2 * RATE, False),
         (1, 24, 4, 4 * RATE, False),
         (1, 24, 4, 0, False),

@@ -291,7 +291,8 @@ MANDARIN = """
 MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五百二十元
 队伍长2米15个人 队伍长两米十五个人|跑了3米21秒 跑了三米二十一秒
 共1\u2009234\u2009567人 共一百二十三万四千五百六十七人
-共¥1,234.5元 共一千二百三十四点五元|€20欧元 二十欧元|$5美元 五美元|￥3-5万元 三到五万元|$100元 一百元|¥5 五元
+共¥1,234.5元 共一千二百三十四点五元|€20欧元 二十欧元|$5美元 五美元|￥3-5万元 三到五万元|¥5 五元
+HK$200元 二百港元|US$100元 一百美元|150室内座位 一百五十室内座位|120室友 一百二十室友|酒店有350室 酒店有三百五十室
 身高1米75. 身高一米七五|1999-2000. 一九九九到二零零零
 HK$50 五十港元|US$1.5亿 一点五亿美元|A$20澳元 二十澳元|8栋1808 八栋幺八零八|2单元301 二单元三零幺|说"10"个 说十个
 302室 三零二室|101教室 幺零幺教室|房间302 房间三零二|300室 三百室|302个房间 三百零二个房间|房间300个 房间三百个
@@ -309,6 +310,7 @@ def test_marks_of_mandarin_numbers_are_read(row: str) -> None:
     "text",
     [
         "110",
+        "$100元",
         "2000年前",
         "2024.3",
         "2024-13-45",
@@ -453,6 +455,14 @@ ACCELERATION = "nine point eight meters per second squared"
         ("6 a.m.-noon, Mon - Fri, M-F 9-5", f"six a m to noon {WEEK} {WEEK} nine to five"),
         ("Monday - Friday, Sat - Sun, the sun - sat", "monday to friday saturday to sunday the sun sat"),
         ("class of '05, Sept. '01, w/ 5", "class of oh five september oh one with five"),
+        # What is a person, two sentences, a count or a length.
+        ("Dinner with Sam 7:30, call Josh 10:00", "dinner with sam seven thirty call josh ten o'clock"),
+        ("2 Tim 3:16, Rev. 10:30 service", "two timothy three sixteen rev ten thirty service"),
+        ("Let's meet Monday - Tuesday is full.", "let's meet monday tuesday is full"),
+        ("In LA 10000 people left. Gary, IN 46402.", "in la ten thousand people left gary in four six four zero two"),
+        ("by 1000 hours of practice", "by one thousand hours of practice"),
+        ("I talked to Jan. She left in early Dec. by car.", "i talked to jan she left in early december by car"),
+        ("A $2-million-dollar home, 20 meters²", "a two million dollar home twenty meters squared"),
     ],
 )
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:

@@ -113,7 +113,9 @@ def _check_frames(form: bytes, order: str) -> None:
     if kind == 0xFFFE and len(form) >= 26:  # extensible: the kind begins the GUID
         kind = struct.unpack(order + "H", form[24:26])[0]
     expected = channels * ((bits + 7) // 8)
-    if kind in (1, 3) and frame not in (0, expected) and second != rate * expected:
+    # Recorders of browsers write those of stereo beside one channel (Recorder.js): what they hold is mono.
+    is_copied = (kind, channels, bits, frame, second) == (1, 1, 16, 4, 4 * rate)
+    if kind in (1, 3) and frame not in (0, expected) and second != rate * expected and not is_copied:
         raise BadAudioError(
             Reason.UNREADABLE,
             f"its header says {channels} channels of {bits} bits, and {frame} bytes for a sample of each; write it "

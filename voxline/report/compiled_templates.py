@@ -2,30 +2,40 @@
 
 import contextlib
 import importlib.util
+import marshal
 import sys
 from pathlib import Path
 
-from jinja2 import BytecodeCache
+import jinja2
 from jinja2.bccache import Bucket
 
 from voxline.store.files import atomic_write
 
 
-class CompiledTemplates(BytecodeCache):
+class CompiledTemplates(jinja2.BytecodeCache):
     """A cache of templates in the folder of this module's byte code; without one, where Python writes none.
 
-    Jinja compares the hash of a template's source, and the versions of Jinja and Python, before it uses one.
+    A file begins with the hash of the template's source, the version of Jinja and the options of the environment; with
+    others it is compiled again, and so is one that is damaged. It is byte code, and no pickle.
     """
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        with contextlib.suppress(OSError, EOFError, ValueError, TypeError), open(_file(bucket), "rb") as file:
-            bucket.load_bytecode(file)
+        with contextlib.suppress(OSError, EOFError, ValueError, TypeError):
+            header, _, code = _file(bucket).read_bytes().partition(b"\n")
+            if header == _header(bucket):
+                bucket.code = marshal.loads(code)  # noqa: S302 - as Python loads its own byte code, from the same folder
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        if sys.dont_write_bytecode:
+        if sys.dont_write_bytecode or bucket.code is None:
             return
         with contextlib.suppress(OSError), atomic_write(_file(bucket), durable=False) as file:  # read-only here
-            bucket.write_bytecode(file)
+            file.write(_header(bucket) + b"\n" + marshal.dumps(bucket.code))
+
+
+def _header(bucket: Bucket) -> bytes:
+    options = bucket.environment
+    values = [jinja2.__version__, options.autoescape, options.trim_blocks, options.lstrip_blocks, options.undefined]
+    return f"{bucket.checksum} {values!r}".encode()
 
 
 def _file(bucket: Bucket) -> Path:

@@ -27,7 +27,7 @@ _DATES = re.compile(
 )
 _MONTH_ALONE = re.compile(
     r"\b([Ii]n|[Oo]f|[Ss]ince|[Uu]ntil|[Bb]y|[Ff]rom|[Tt]o|[Ll]ate|[Ee]arly|[Mm]id|[Ll]ast|[Nn]ext|[Tt]his|[Tt]hrough)([\s-])"
-    r"(Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec)\.(?!\s?[0-9])"
+    r"(?!(?:(?<=\b[Bb]y\s)|(?<=\b[Tt]o\s)|(?<=\b[Oo]f\s)|(?<=\b[Ff]rom\s))(?:Jan|Dec)\b)(Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec)\.(?!\s?[0-9])"
 )
 """In Sept., late Aug."""
 _CUT_YEARS = re.compile(r"(?<![\w/.,-])([12][0-9]{3})[-–]0([1-9])(?![\w-]|[./,][0-9])")
@@ -43,10 +43,16 @@ _BOOKS = {
     "Rev": "Revelation",
 }  # fmt: skip
 """Short names of books whose verses are named by two numbers: Rev. 21:4."""
-_BOOK = re.compile(rf"\b({'|'.join(sorted(_BOOKS, key=len, reverse=True))})\.?\s(?=[0-9]{{1,3}}:[0-9])")
+_SHORT_BOOKS = "|".join(sorted(_BOOKS, key=len, reverse=True))
+_BOOK = re.compile(
+    rf"((?<=\b[123]\s)|\b(?!(?:{_SHORT_BOOKS})\.?\s(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?![0-9])))"
+    rf"({_SHORT_BOOKS})\.?\s(?=[0-9]{{1,3}}:[0-9])"
+)
+"""But for what may be a time and a person: call Josh 10:00."""
 _DAY = "|".join(sorted({*DAYS, *DAYS.values()}, key=len, reverse=True))
 _SPACED_DAYS = re.compile(
-    rf"\b({_DAY})\.?\s[-–—]\s({_DAY})\b(?:\.(?=\s[a-z0-9]))?|\b({'|'.join({*DAYS.values()})})[-–]({_DAY})\b"
+    rf"\b({_DAY})\.?\s[-–]\s({_DAY})\b(?=\.?(?:$|[,;:)]|\s(?:[0-9]|from\b|at\b)))(?:\.(?=\s[a-z0-9]))?"
+    rf"|\b({'|'.join({*DAYS.values()})})[-–]({_DAY})\b"
 )
 _WEEK = re.compile(
     r"(?<![\w.&/-])M[-–]F(?=,?\s(?:[0-9]|from\b|at\b))|(?<=\bopen\s)M[-–]F(?![\w/&-])|(?<=\bclosed\s)M[-–]F(?![\w/&-])"
@@ -57,7 +63,8 @@ _UNTIL_NOON = re.compile(
 _UNTIL_TIME = re.compile(r"(?<![\w:.,/-])([1-9]|1[0-2])[-–](?=1?[0-9]:[0-5][0-9](?![0-9:]))")
 """10-2:30."""
 _HOURS_OF_24 = re.compile(
-    r"(?:(?<![\w.,:/-])(0[0-9])|(?:(?<=\bat )|(?<=\bby )|(?<=\buntil ))(1[0-9]|2[0-3]))([0-5][0-9])\s?(?:hrs?|hours)\b"
+    r"(?:(?<![\w.,:/-])(0[0-9])|(?:(?<!\brated at )(?<=\bat )|(?<=\bby )|(?<=\buntil ))(1[0-9]|2[0-3]))([0-5][0-9])"
+    r"\s?(?:hrs?|hours)\b(?!'|\s(?:of|per|a|an|are|is|were|was|and|or|in|each|every)\b)"
 )
 """0800 hours, at 1430 hrs; elsewhere 1430 hours are counted."""
 _YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|['’])")
@@ -65,7 +72,7 @@ _YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|[
 _TWO_MONTHS = re.compile(rf"(?<![\w/]){_MONTH}/{_MONTH}(?![\w/])")
 _ZIP = re.compile(
     r"(?<=[\w.,]\s)(A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|T[NX]|UT|V[AT]|"
-    r"W[AIVY])\s([0-9]{5})(?:-([0-9]{4}))?(?![\w-]|[.,][0-9])"
+    r"W[AIVY])\s([0-9]{5})(?:-([0-9]{4}))?(?![\w-]|[.,][0-9])(?!(?<!,\s..\s.....)\s[a-z])"
 )
 """Behind a state: Springfield, IL 62704-1234."""
 _QUARTER = re.compile(
@@ -118,7 +125,7 @@ def _spell_out_days(text: str) -> str:
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
-    text = _BOOK.sub(lambda match: f"{_BOOKS[match[1]]} ", text)
+    text = _BOOK.sub(lambda match: f"{_BOOKS[match[2]]} ", text)
     text = _HOURS_OF_24.sub(lambda match: put_apart(match, _hours_of_24(match)), _UNTIL_TIME.sub(r"\1 to ", text))
     text = _UNTIL_NOON.sub(" to ", _CUT_YEARS.sub(_cut_years, text))
     text = _YEAR_OF_TEN.sub(lambda match: f"{f'{_long(match[1])} ' if match[1] else ''}oh {match[2]}", text)

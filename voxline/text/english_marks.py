@@ -420,12 +420,13 @@ def _named_telephone(match: re.Match[str]) -> str:
 
 
 _MONEY_AS_ADJECTIVE = re.compile(
-    rf"(?<![A-Za-z])({SIGN})\s?([0-9][0-9,]{{0,12}}(?:\.[0-9]{{1,3}})?)[-‑](thousand|million|billion|trillion)\b"
+    rf"(?<![A-Za-z])({SIGN})\s?([0-9][0-9,]{{0,12}}(?:\.[0-9]{{1,3}})?)[-‑](thousand|million|billion|trillion)\b(?!-dollar)"
 )
 """A $1.5-million home: one dollar, as of any hyphen."""
 _EUROS_AND_CENTS = re.compile(r"(?<![\w.,])([0-9]{1,6})(?:(\s)€\s|([€£$]))([0-9]{2})(?![\w%]|[.,/-][0-9])")
 """12 € 50, 12€50."""
 _FOOTNOTE = re.compile(r"([A-Za-z]{3,20})[²³](?!\w)|(?:[A-Za-z]{2}|[.,!?)\"”])[¹⁴-⁹](?!\w)")
+_LENGTHS = frozenset("meter metre mile yard foot inch kilometer kilometre".split())  # noqa: SIM905
 _FUNCTIONS = frozenset("sin cos tan log sec csc cot sinh cosh tanh".split())  # noqa: SIM905
 _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])\s?º(?=\s?[CFNSEW]?(?!\w))"), "°"),  # the ordinal of Spanish, typed for a degree
@@ -448,7 +449,8 @@ def _verses(match: re.Match[str]) -> str:
 
 
 def _footnote(match: re.Match[str]) -> str:
-    if match[1] and (match[1].lower() in _FUNCTIONS):
+    word = (match[1] or "").lower()
+    if word in _FUNCTIONS or word in ("feet", "inches") or word.removesuffix("s") in _LENGTHS:
         return match[0]
     raise has_two_readings(match[0], "the number of a footnote, or a power")
 

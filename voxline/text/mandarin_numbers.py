@@ -289,15 +289,19 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _refuse_single_marks,
     # Dollars of elsewhere, and a currency that is written twice, which is said once.
     _sub(
-        rf"(?<![A-Za-z])({'|'.join(_DOLLARS)})\s?\$\s?({_NUMBER})(万|亿)?(?:\s?[美港加澳新台][元币])?(?![0-9.]|[到~～-]\s?[$0-9])",
+        rf"(?<![A-Za-z])({'|'.join(_DOLLARS)})\s?\$\s?({_NUMBER})(万|亿)?(?:\s?(?:[美港加澳新台][元币]|元))?(?![0-9.]|[到~～-]\s?[$0-9])",
         lambda m: f"{m[2]}{m[3] or ''}{_DOLLARS[m[1]]}",
     ),
     _sub(r"(?<![A-Za-z])[A-Z]{1,3}\$(?=[0-9])", _refuse("the dollars of one country or another")),
-    _sub(rf"[¥￥$](?={_AMOUNT}(?:元|块|人民币))|\$(?={_AMOUNT}美[元金])|€(?={_AMOUNT}欧元)|£(?={_AMOUNT}英镑)", ""),
+    _sub(rf"(?<![A-Za-z])\$(?={_AMOUNT}(?:元|块|人民币))", _refuse("dollars, or yuan")),
+    _sub(rf"[¥￥](?={_AMOUNT}(?:元|块|人民币))|\$(?={_AMOUNT}美[元金])|€(?={_AMOUNT}欧元)|£(?={_AMOUNT}英镑)", ""),
     _sub(r"(?<![A-Za-z0-9])[0-9]{1,4}(?:st|nd|rd|th)(?![A-Za-z])", _refuse("第, or an ordinal in English")),
     _sub(r"(?<![0-9.:/-])7-11(?=便利|超市|店|门店|买|门口)", _refuse("the name of a shop, in one language or another")),
     # Rooms, of which there are no 200.
-    _sub(r"(?<![0-9.:/-])(?![0-9]{1,2}00)([1-9][0-9]{2,3})(?=教?室|病房|号房)", lambda m: _said_on_the_telephone(m[1])),
+    _sub(
+        r"(?<![0-9.:/-])(?<![有共约达近])(?![0-9]{1,2}00)([1-9][0-9]{2,3})(?=教?室(?![内外友温])|病房|号房)",
+        lambda m: _said_on_the_telephone(m[1]),
+    ),
     _sub(rf"((?:房间|房号|教室)号?|(?<=[0-9])(?:栋|幢|单元))([1-9][0-9]{{2,3}}){_NOT_COUNTED}", _called),
     # Thousands with a space, or two numbers: nobody says 000 alone.
     _sub(r"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{0,2})((?: [0-9]{3})* 000)(?![0-9]| [0-9]|[-/:][0-9])", _thousands),
