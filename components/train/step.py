@@ -34,7 +34,7 @@ from voxline.training.settings import TrainSettings
 if TYPE_CHECKING:
     from voxline.training.task import TrainingTask
 
-REVISION = 2
+REVISION = 1
 MOST_DATA_WAIT = 0.05
 """Share of the time that steps may wait for their batches; above it the step says what to change."""
 REPLAY = "replay"

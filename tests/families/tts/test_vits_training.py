@@ -275,8 +275,8 @@ def test_who_speaks_must_be_known_of_every_utterance(tmp_path: Path) -> None:
 
     # Who is in the table is in the step's key: the same dataset and settings once made one voice of all.
     several = make_dataset(tmp_path / "several", spoken=train)
-    assert TtsFamily().training_inputs(settings(), several).keys() == {"speakers"}
-    assert TtsFamily().training_inputs(settings(vits={**HOW, "speakers": "one"}), several) == {}
+    assert TtsFamily().training_inputs(settings(), several).keys() == {"batches", "speakers"}
+    assert TtsFamily().training_inputs(settings(vits={**HOW, "speakers": "one"}), several).keys() == {"batches"}
     with pytest.raises(SettingsError, match=r"speakers is 5, and the corpus has 2: ann, bob"):
         with_speakers(settings(model={**SIZES, "speakers": 5, "speaker_units": 4}), ["ann", "bob"])
 

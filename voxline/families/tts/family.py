@@ -114,8 +114,10 @@ class TtsFamily(Family):
         from voxline.families.tts.speakers import speakers_of
         from voxline.store.hashing import hash_value
 
+        # Batches of few lengths: the noise that a step draws follows from them.
+        batches = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
         names = speakers_of(dataset, settings)
-        return {"speakers": hash_value(names)} if names else {}
+        return batches | ({"speakers": hash_value(names)} if names else {})
 
     def public_parent(self, model: str) -> "Parent | None":
         from voxline.families.tts.vits.parents import open_public_voice
