@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -155,7 +156,7 @@ def run(
     # A wrong pipeline is named as such, before the keys that its config does not have.
     check_pipeline(pipeline)
     _quiet_tensorflow()
-    with _exit_on_signal():
+    with _exit_on_signal(ends_process=bool(context.obj)):
         run_config = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / run_config.name
         if dry_run:
@@ -429,13 +430,21 @@ datasets.add_dataset_commands(app)
 
 
 @contextlib.contextmanager
-def _exit_on_signal() -> Iterator[None]:
-    """Exits on Ctrl-C or SIGTERM with one line and the shell's status for the signal."""
+def _exit_on_signal(*, ends_process: bool = False) -> Iterator[None]:
+    """Exits on Ctrl-C or SIGTERM with one line and the shell's status for the signal.
+
+    Args:
+      ends_process: nothing but the command is in this process, so that further signals may be ignored.
+    """
     try:
         yield
     except KeyboardInterrupt as interrupt:
         # `RunInterrupted` has the signal's number; Python's own interrupt has none, and is SIGINT, 2.
         number = interrupt.args[0] if interrupt.args else 2
+        # Who presses again while the process ends changes nothing.
+        if ends_process:
+            for repeated in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(repeated, signal.SIG_IGN)
         _fail("stopped; run the same command to resume", 128 + number)
 
 
