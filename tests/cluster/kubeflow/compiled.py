@@ -18,6 +18,7 @@ REFUSED = {
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the alignment",
     ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the alignment",
+    ("people", "gke-tpu"): "accelerator is a TPU, and train.model.head is decoder",
 }
 """A config and an overlay that do not go together, with why: an image is for GPUs; a TPU runs what XLA compiles."""
 MAY_SKIP = (
