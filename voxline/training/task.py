@@ -247,6 +247,11 @@ class TrainingTask(abc.ABC):
         return settings.buckets if settings.xla or devices.is_tpu(self.strategy) else 0
 
     @property
+    def head_steps(self) -> int:
+        """First steps in which some weights rest; the rate warms up and decays in them, and again in the others."""
+        return sum(map(self.train.steps_of, range(self.settings.start.head_epochs)))
+
+    @property
     def infeasible_reason(self) -> str:
         """Reason for which utterances are left out: too few frames for their labels."""
         return f"have too few frames for their labels at stride {self.train.time_stride}"

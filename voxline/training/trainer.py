@@ -104,7 +104,7 @@ class Trainer:
         self.is_chief = devices.is_chief()
 
         self.total_steps = sum(map(self.batches.steps_of, range(self.settings.epochs)))
-        self.head_steps = sum(map(self.batches.steps_of, range(self.settings.start.head_epochs)))
+        self.head_steps = task.head_steps
 
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)

@@ -35,6 +35,7 @@ from voxline.pipelines.config.load import load_config
 from voxline.training.batches import LENGTHS, padded_length
 from voxline.training.segments import WaveformBatches
 from voxline.training.train_module import Shape
+from voxline.training.trainer import Trainer
 from voxline.training.warm_start import read_named_weights
 
 Array = npt.NDArray[Any]
@@ -177,6 +178,18 @@ def test_the_voice_rests_while_its_posterior_learns_from_its_own_speech(
             np.testing.assert_array_equal(after[name], value)
     assert any(not np.array_equal(before[name], after[name]) for name in before if name.startswith("auxiliary/"))
     assert module.graph_key(8) == (False, True)
+
+
+def test_the_voices_rate_warms_up_when_its_posterior_has_learned(dataset: Dataset, tmp_path: Path) -> None:
+    """Adam's first steps are as long as the rate says, and the discriminators are random then."""
+    task = VitsTask(settings(warm_up_steps=4), dataset)
+    assert Trainer(task, tmp_path / "nothing").head_steps == 0
+    task.take_over({})
+    assert Trainer(task, tmp_path / "voice").head_steps == HOW["posterior_steps"]
+
+    # In the key: the same settings once began the voice at the whole rate.
+    start = {"model": "voice.onnx"}
+    assert TtsFamily().training_inputs(settings(start=start), dataset).keys() == {"batches", "warm_up"}
 
 
 @pytest.mark.slow

@@ -115,9 +115,12 @@ class TtsFamily(Family):
         from voxline.store.hashing import hash_value
 
         # Batches of few lengths: the noise that a step draws follows from them.
-        batches = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
+        inputs = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
+        # Of a public voice the rate warms up behind the posterior encoder's steps.
+        if settings.model.kind == "vits" and settings.start.model and settings.vits.posterior_steps:
+            inputs["warm_up"] = "of each phase"
         names = speakers_of(dataset, settings)
-        return batches | ({"speakers": hash_value(names)} if names else {})
+        return inputs | ({"speakers": hash_value(names)} if names else {})
 
     def public_parent(self, model: str) -> "Parent | None":
         from voxline.families.tts.vits.parents import open_public_voice

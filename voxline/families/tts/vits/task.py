@@ -73,6 +73,11 @@ class VitsTask(TrainingTask):
         return 0 if name == EMBEDDING else None
 
     @property
+    def head_steps(self) -> int:
+        """The steps of the posterior encoder alone: the voice's own rate then warms up, with a fresh optimizer."""
+        return self.module.head_steps
+
+    @property
     def infeasible_reason(self) -> str:
         return "have fewer frames than symbols, with the blanks between them"
 
