@@ -1,7 +1,7 @@
 """Recordings that families read, and measures of generated speech: the round trip through a recognizer, and DNSMOS."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,11 @@ from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import print_status
 
 if TYPE_CHECKING:
+    from voxline.inference.model_info import ModelInfo
     from voxline.inference.waveforms import Waveform
+    from voxline.text.alphabet import Alphabet
+
+    Normalizer = Callable[[ModelInfo, Alphabet], Callable[[str], str] | None]
 
 
 def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
@@ -35,27 +39,38 @@ class RoundTripRecognizer:
 
     It decodes greedily: a language model would guess words that the voice says badly, and refuse those that it lacks.
 
+    Args:
+      normalizer: of a model that writes more than words, such as Whisper, spells what it heard and what was to be said
+        alike; None, or if it returns None: texts are compared as they are.
+
     Raises:
       WorkError: the version is damaged.
     """
 
-    def __init__(self, version: ModelVersion) -> None:
+    def __init__(self, version: ModelVersion, normalizer: "Normalizer | None" = None) -> None:
         try:
             self._recognizer = Recognizer(version.folder, language_model=False)
         except WorkError as error:
             raise version.unusable(error) from None
+        spell = normalizer(self._recognizer.info, self._recognizer.alphabet) if normalizer else None
+        self._spell: Callable[[str], str] = spell or str
+
+    def reference(self, utterance: Utterance) -> str:
+        """The words that it should hear."""
+        return self._spell(reference_text(utterance))
 
     def transcribe(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
-        """Transcribes waveforms, float32 [samples]; samples beyond full scale are clipped."""
+        """Transcribes waveforms, float32 [samples], spelled as `reference`; samples beyond full scale are clipped."""
         import numpy as np
 
         from voxline.audio.decoding import resample
 
         # Resampling overshoots at steep edges, and a recognizer expects samples in [-1, 1].
         rate = self._recognizer.sample_rate
-        return self._recognizer.transcribe_waveforms(
+        written = self._recognizer.transcribe_waveforms(
             [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
         )
+        return list(map(self._spell, written))
 
     def recorded_wer(self, utterances: Sequence[Utterance], sample_rate: int) -> float:
         """Its word error rate on the recordings, a floor under that of generated speech.
@@ -63,7 +78,7 @@ class RoundTripRecognizer:
         Args:
           sample_rate: of the generated speech, so that both are resampled alike.
         """
-        references = [reference_text(utterance) for utterance in utterances]
+        references = list(map(self.reference, utterances))
 
         # One at a time: a whole test split of samples need not fit into memory.
         hypotheses = [
@@ -72,8 +87,11 @@ class RoundTripRecognizer:
         return sum_edits(count_word_edits(references, hypotheses)).rate
 
 
-def load_round_trip_recognizer(job: EvaluationJob) -> RoundTripRecognizer | None:
+def load_round_trip_recognizer(job: EvaluationJob, normalizer: "Normalizer") -> RoundTripRecognizer | None:
     """The recognizer of a job; None, with a line that says so, if the settings name none.
+
+    Args:
+      normalizer: as for `RoundTripRecognizer`.
 
     Raises:
       WorkError: the version is damaged.
@@ -82,7 +100,7 @@ def load_round_trip_recognizer(job: EvaluationJob) -> RoundTripRecognizer | None
     if version is None:
         print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
         return None
-    return RoundTripRecognizer(version)
+    return RoundTripRecognizer(version, normalizer)
 
 
 def reference_text(utterance: Utterance) -> str:

@@ -25,9 +25,9 @@ from voxline.components.evaluate.speech import (
     evenly_spaced_ids,
     find_round_trip_recognizer,
     load_round_trip_recognizer,
-    reference_text,
 )
 from voxline.errors import SettingsError
+from voxline.families.asr.spelling import normalizer
 from voxline.families.family import EvaluateFamily
 from voxline.families.tts.details import TtsDetails, TtsSmokeTest
 from voxline.families.tts.settings import TtsEvaluateSettings
@@ -100,7 +100,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
     def __init__(self, job: EvaluationJob, model: Synthesizer) -> None:
         super().__init__(job, model)
         settings = job.settings
-        self._recognizer = load_round_trip_recognizer(job)
+        self._recognizer = load_round_trip_recognizer(job, normalizer)
         self._gallery = SampleGallery(
             evenly_spaced_ids(job.utterances, settings.sample_utterances), settings.worst_utterances
         )
@@ -189,7 +189,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             if integers and self._recognizer is not None:
                 waveforms = [result.waveform for result in results]
                 hypotheses = self._recognizer.transcribe(waveforms, graph.sample_rate)
-                words = count_word_edits([reference_text(utterance) for utterance in batch], hypotheses)
+                words = count_word_edits(list(map(self._recognizer.reference, batch)), hypotheses)
                 details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
             progress.advance(len(texts))
 

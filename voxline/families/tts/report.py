@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.measurement import EvaluationJob
-from voxline.components.evaluate.speech import reference_text
 from voxline.families.tts.details import TtsDetails
 from voxline.families.tts.synthesize import Sample, SampleGallery
 from voxline.inference.synthesizer import Synthesizer
@@ -90,7 +89,7 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
     players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in sounds.items()))
     blocks = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_image(sample, synthesizer), caption)]
     if "hypothesis" in result.details:
-        blocks.append(word_diff(reference_text(utterance)[:MAX_TEXT], result.details["hypothesis"][:MAX_TEXT]))
+        blocks.append(word_diff(*(result.details[name][:MAX_TEXT] for name in ("reference", "hypothesis"))))
     return Block("").join(blocks)
 
 

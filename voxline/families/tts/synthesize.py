@@ -11,7 +11,6 @@ from voxline.components.evaluate.speech import (
     evenly_spaced_ids,
     measure_dnsmos,
     read_utterance,
-    reference_text,
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
@@ -137,8 +136,8 @@ def measure_synthesis(
         hypotheses = recognizer.transcribe(waveforms, synthesizer.sample_rate) if recognizer else None
         for index, sample in enumerate(samples):
             record, path = _measure(sample, synthesizer, settings)
-            if hypotheses is not None:
-                _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
+            if recognizer is not None and hypotheses is not None:
+                _add_round_trip(record, recognizer.reference(sample.utterance), hypotheses[index])
             if sample.utterance.id in mos_ids:
                 if sample.utterance.id not in opinions:
                     opinions[sample.utterance.id] = measure_dnsmos(sample.recorded, synthesizer.sample_rate)

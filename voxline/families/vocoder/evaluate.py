@@ -31,10 +31,10 @@ from voxline.components.evaluate.speech import (
     measure_dnsmos,
     read_utterance,
     recorded_dnsmos,
-    reference_text,
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.spelling import normalizer
 from voxline.families.family import EvaluateFamily
 from voxline.families.vocoder.details import VocoderDetails, VocoderSmokeTest
 from voxline.families.vocoder.settings import VocoderEvaluateSettings
@@ -108,7 +108,7 @@ class VocoderEvaluator(Evaluator[Vocoder, Values, VocoderDetails]):
 
     def __init__(self, job: EvaluationJob, model: Vocoder) -> None:
         super().__init__(job, model)
-        self._recognizer = load_round_trip_recognizer(job)
+        self._recognizer = load_round_trip_recognizer(job, normalizer)
         voice = job.auxiliary_models.get(VOICE)
         self._voice = None if voice is None else Synthesizer(voice.folder)
 
@@ -337,8 +337,8 @@ def measure_vocoder(
                 "f0_rmse_cents": NOT_MEASURED,
                 "voicing_error": NOT_MEASURED,
             }
-            if hypotheses is not None:
-                reference = [reference_text(utterance)]
+            if recognizer is not None and hypotheses is not None:
+                reference = [recognizer.reference(utterance)]
                 hypothesis = [hypotheses[index]]
                 values["round_trip_wer"] = count_word_edits(reference, hypothesis)[0].as_metric
                 values["round_trip_cer"] = count_character_edits(reference, hypothesis)[0].as_metric
