@@ -17,6 +17,9 @@ PROGRAMS := .programs-venv
 PROGRAMS_READY := $(PROGRAMS)/.ready
 SERVED := .tensorflow-serving-venv
 SERVED_READY := $(SERVED)/.ready
+TFX := .tfx-venv
+TFX_READY := $(TFX)/.ready
+GLIBC_LIBRARIES := .cluster-tools/glibc
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
 TRACKING := .cluster-tools/tracking
@@ -224,6 +227,20 @@ $(SERVED_READY): benchmarks/tensorflow_serving.lock | $(READY)
 	  -r benchmarks/tensorflow_serving.lock
 	@touch $(SERVED_READY)
 
+# TFX's wheels need glibc 2.39. Where it is older, the tests run on Debian 13's libraries, in a namespace: no root, no image.
+test-tfx: $(READY) ## Test with TFX itself, 1.21, where its glibc can be had (2.2 GB in .tfx-venv; GLIBC=folder with Debian 13's libraries)
+	@if reason=$$($(PY) -m tests.tfx.glibc $(GLIBC_LIBRARIES) 2>&1); then \
+	  if $(MAKE) --no-print-directory $(TFX_READY); then \
+	    VOXLINE_TFX_PYTHON="$$PWD/$(TFX)/bin/python" $(PY) -m tests.tfx.glibc $(GLIBC_LIBRARIES) $(HEAVY) $@ tests/tfx; \
+	  else $(NOTHING_RAN) $@ "TFX cannot be installed in $(TFX) here"; fi; \
+	else $(NOTHING_RAN) $@ "$$reason"; fi
+
+$(TFX_READY): benchmarks/tfx.lock | $(READY)
+	@$(PY) -m uv venv --quiet --clear --python 3.11 $(TFX)
+	@$(PY) -m uv pip install --quiet --python "$(TFX)/bin/python" --python-platform x86_64-manylinux_2_39 --require-hashes \
+	  --no-deps -r benchmarks/tfx.lock
+	@touch $(TFX_READY)
+
 # Debian's packages of both are unpacked, not installed: nothing is started by itself.
 test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and promtool, where Debian's packages are available
 	@if ! command -v promtool >/dev/null || ! command -v prometheus-pushgateway >/dev/null; then \
@@ -323,7 +340,7 @@ test-buckets: test-storages ## Test buckets as test-storages, then on fake-gcs-s
 	else $(NOTHING_RAN) $@ "fake-gcs-server and versitygw are built with Go, which is not on the PATH"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
-	@VOXLINE_TEST_CONTAINERS=1 $(HEAVY) $@ -s tests/containers --timeout 3600
+	@VOXLINE_TEST_CONTAINERS=1 $(HEAVY) $@ -s tests/containers tests/tfx/test_data_validation.py --timeout 3600
 
 test-cluster: $(READY) ## Test submitting, following and scheduling, and k8s/ (with Go: Kubernetes' schemas, Trainer's controllers)
 	@VOXLINE_TEST_CLUSTER=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
@@ -391,6 +408,8 @@ lock: $(READY) ## Resolve the requirements into requirements.lock and requiremen
 	  -o benchmarks/programs.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/tensorflow_serving.in --python-version 3.11 --generate-hashes --no-header \
 	  -o benchmarks/tensorflow_serving.lock
+	@$(PY) -m uv pip compile --quiet benchmarks/tfx.in --python-version 3.11 --python-platform x86_64-manylinux_2_39 \
+	  --generate-hashes --no-header --override benchmarks/tfx.override -o benchmarks/tfx.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks

@@ -1,12 +1,15 @@
 """Whether TFX's data validation runs: what is said where it does not, and which settings are refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.tfx import glibc
 from tests.validate.takes import SMALL, fit, written
 from voxline.components.validate.checks import TFDV_CHECKS
 from voxline.components.validate.settings import ValidateSettings
@@ -105,3 +108,16 @@ def test_the_settings_are_written_as_they_are_read() -> None:
     plain = ValidateSettings.of({"schema": "tts"}).plain()
     assert plain["schema"] == "tts"
     assert ValidateSettings.of(plain).schema_ == "tts"
+
+
+def test_the_tests_with_tfx_know_the_glibc_that_its_wheels_need() -> None:
+    assert glibc.MIN_GLIBC == plan.MIN_GLIBC
+
+
+@pytest.mark.skipif(glibc.is_new_enough(), reason="TFX runs on this machine's own glibc")
+def test_a_folder_without_libraries_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(glibc.VARIABLE, str(tmp_path))
+    command = [sys.executable, "-m", "tests.tfx.glibc", str(tmp_path / "unused"), "/bin/true"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"{tmp_path}: no libc.so.6 in it")

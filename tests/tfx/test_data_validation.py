@@ -1,4 +1,4 @@
-"""TFX's data validation in its image: statistics, anomalies and drift of real recordings, as a cluster runs it."""
+"""TFX's data validation itself: statistics, anomalies and drift of real recordings, as a cluster runs it."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers.conftest import Ran
+from tests.tfx.conftest import Ran
 from tests.validate.takes import SMALL, Take, fit, speech, written
 from voxline.components.validate.step import STATISTICS, VALIDATION
 from voxline.components.validate.tfdv.report import IN_SERVICE, THIS_CORPUS
