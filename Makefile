@@ -235,10 +235,12 @@ test-tfx: $(READY) ## Test with TFX itself, 1.21, where its glibc can be had (2.
 	  else $(NOTHING_RAN) $@ "TFX cannot be installed in $(TFX) here"; fi; \
 	else $(NOTHING_RAN) $@ "$$reason"; fi
 
-$(TFX_READY): benchmarks/tfx.lock | $(READY)
+# The families and corpus formats are entry points, which only an installed package has.
+$(TFX_READY): benchmarks/tfx.lock pyproject.toml | $(READY)
 	@$(PY) -m uv venv --quiet --clear --python 3.11 $(TFX)
 	@$(PY) -m uv pip install --quiet --python "$(TFX)/bin/python" --python-platform x86_64-manylinux_2_39 --require-hashes \
 	  --no-deps -r benchmarks/tfx.lock
+	@$(PY) -m uv pip install --quiet --python "$(TFX)/bin/python" --no-build-isolation --no-deps -e .
 	@touch $(TFX_READY)
 
 # Debian's packages of both are unpacked, not installed: nothing is started by itself.

@@ -60,16 +60,10 @@ def _check_limit_by_slice(
     evaluation: Evaluation, metric: Metric, limit: float, settings: PushSettings
 ) -> list[GateCheck]:
     """Holds each slice of `limits_by` to a limit; [] where there are no two that are large enough."""
+    values = limited_slices(evaluation, metric, settings)
+    if not values:
+        return []
     slicing = settings.limits_by
-    if not metric.comparable or slicing not in evaluation.info.slices:
-        return []
-    values: dict[str, float] = {}
-    for name, results in group_by_slice(evaluation.results, slicing).items():
-        value = aggregate([result.metrics[metric.name] for result in results], metric.kind)
-        if value is not None and len(results) >= settings.min_slice_utterances:
-            values[name] = value
-    if len(values) < 2:
-        return []
 
     # The worst is named; the report has them all.
     worst = max(values, key=lambda name: metric.sign * values[name])
@@ -80,6 +74,18 @@ def _check_limit_by_slice(
         f"{metric.format(limit)} (limits.{metric.name}){others}"
     )
     return [GateCheck(f"{metric.title}, by {slicing}", not beyond, detail, values[worst], limit)]
+
+
+def limited_slices(evaluation: Evaluation, metric: Metric, settings: PushSettings) -> dict[str, float]:
+    """The slices of `limits_by` that are held to the limits, with their values; {} where no two are large enough."""
+    if not metric.comparable or settings.limits_by not in evaluation.info.slices:
+        return {}
+    values: dict[str, float] = {}
+    for name, results in group_by_slice(evaluation.results, settings.limits_by).items():
+        value = aggregate([result.metrics[metric.name] for result in results], metric.kind)
+        if value is not None and len(results) >= settings.min_slice_utterances:
+            values[name] = value
+    return values if len(values) > 1 else {}
 
 
 def describe_missing_judge(evaluation: Evaluation, settings: PushSettings) -> str:

@@ -381,7 +381,7 @@ def export_model(
         str, typer.Argument(metavar="MODEL", help="An exported model, or <registry>/<model>, with @7 or @candidate.")
     ],
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub, sherpa-onnx or piper.")
+        str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub, sherpa-onnx, piper or tfma.")
     ] = "",
     output: Annotated[
         Path | None,
@@ -423,6 +423,8 @@ def export_model(
 
     --to piper: a VITS that reads phonemes, as piper-tts and sherpa-onnx load it.
 
+    --to tfma: the evaluation that a version was pushed with, and what TensorFlow Model Analysis says of its thresholds.
+
     \b
     Examples:
       voxline models export runs/demo/registry/asr@1 --onnx int8 --test runs/demo/store/convert/KEY/manifest.jsonl
@@ -430,6 +432,7 @@ def export_model(
       voxline models export runs/demo/registry/asr --to hub -o asr-hub
       voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
       voxline models export registry/joe@candidate --to piper -o joe-piper
+      voxline models export runs/demo/registry/asr@2 --to tfma -o asr-tfma
       sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
     """
     from voxline.inference.model_info import ATTENTION
@@ -451,7 +454,7 @@ def export_model(
     if not to:
         if not changes:
             raise SettingsError(
-                "give --to hub, sherpa-onnx or piper, or the form to export: --onnx int8, --streaming, ..."
+                "give --to hub, sherpa-onnx, piper or tfma, or the form to export: --onnx int8, --streaming, ..."
             )
         if (output is None) == (not test):
             raise SettingsError("give --test, so that the gate decides and the registry gets the model, or -o FOLDER")
@@ -462,8 +465,8 @@ def export_model(
         raise typer.Exit(0 if passed else 1)
 
     # A form for others: it has no settings of ours, and their programs judge it.
-    if to not in ("hub", "sherpa-onnx", "piper"):
-        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx, piper")
+    if to not in ("hub", "sherpa-onnx", "piper", "tfma"):
+        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx, piper, tfma")
     if changes or test or config or output is None:
         raise SettingsError(f"--to {to}: takes -o FOLDER alone; other options are for a form of our own, without --to")
     folder = find_model(model)
@@ -471,6 +474,8 @@ def export_model(
         from voxline.families.asr.hub_export import export_to_hub as export
     elif to == "piper":
         from voxline.families.tts.vits.export import export_to_piper as export
+    elif to == "tfma":
+        from voxline.components.push.model_analysis import export_version_to_tfma as export
     elif read_model_info(folder).kind == ATTENTION:
         from voxline.families.asr.sherpa_whisper import export_sherpa_whisper as export
     else:

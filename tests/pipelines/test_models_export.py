@@ -89,7 +89,7 @@ def test_the_gate_decides_whether_a_form_becomes_a_version(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --to hub, sherpa-onnx or piper, or the form to export"),
+        ([], "give --to hub, sherpa-onnx, piper or tfma, or the form to export"),
         (["--onnx", "int8"], "give --test, .* or -o FOLDER"),
         (["--onnx", "int8", "-o", "out", "--test", "manifest.jsonl"], "give --test, .* or -o FOLDER"),
         (["--to", "hub", "--onnx", "int8", "-o", "out"], "--to hub: takes -o FOLDER alone"),

@@ -1,5 +1,6 @@
 """The gate, with real models and both verdicts; and what a version in the registry holds."""
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.causal_model import export_causal_model
 from tests.push.conftest import QUICK, Judge, evaluated, state
 from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, export_onnx_tones, write_corpus
 from voxline.components.push.component import push_component
+from voxline.components.push.model_analysis import export_version_to_tfma
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrPushSettings as PushSettings
@@ -48,6 +50,19 @@ def test_a_refusal_names_the_drafts_and_how_to_train_without_them(
     assert "Of train, 1,200 drafts by asr@3 (4f1c09aa2be0): no person transcribed these." in card
     report = (Registry(tmp_path / "registry", "asr").path(2) / "evaluation" / "report.html").read_text()
     assert "1,200 drafts by asr@3 (4f1c09aa2be0): no person transcribed these" in report
+
+
+def test_an_evaluation_is_no_tfma_result_where_tfma_is_not(
+    make_asr_model: MakeAsrModel, judge: Judge, tmp_path: Path
+) -> None:
+    model = make_asr_model({"four": "five"})
+    judge(model)
+    with pytest.raises(SettingsError, match="no evaluation/ is here; --to tfma takes a version of a registry"):
+        export_version_to_tfma(model, tmp_path / "out")
+    if importlib.util.find_spec("tensorflow_model_analysis") is None:
+        with pytest.raises(WorkError, match="pip install tensorflow-model-analysis"):
+            export_version_to_tfma(tmp_path / "registry" / "asr" / "1", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_good_model_becomes_a_version_with_its_card_and_provenance(

@@ -32,7 +32,7 @@ MS_BIND = 4096
 
 
 class NoGlibcError(Exception):
-    """There is no such glibc here; says why."""
+    """No newer glibc can be had here; says why."""
 
 
 def is_new_enough() -> bool:

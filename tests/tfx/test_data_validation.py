@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.tfx.conftest import Ran
+from tests.tfx.conftest import PYTHON, Ran
 from tests.validate.takes import SMALL, Take, fit, speech, written
 from voxline.components.validate.step import STATISTICS, VALIDATION
+from voxline.components.validate.tfdv.plan import SCHEMA_FOLDER
 from voxline.components.validate.tfdv.report import IN_SERVICE, THIS_CORPUS
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.registry.registry import PROVENANCE
@@ -29,6 +30,40 @@ try:
 except WorkError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 print(work.folder)
+"""
+
+COMPONENTS = """
+import json, shutil, sys, types
+# For the skew of keyed examples; it has no wheel.
+sys.modules.setdefault("farmhash", types.ModuleType("farmhash"))
+from pathlib import Path
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0.anomalies_pb2 import Anomalies
+from tfx.components import ExampleValidator, SchemaGen
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.common.importer import Importer
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.metadata import sqlite_metadata_connection_config
+from tfx.orchestration.pipeline import Pipeline
+from tfx.types.standard_artifacts import ExampleStatistics
+
+folder, statistics, schema = map(Path, sys.argv[1:])
+(folder / "statistics" / "Split-all").mkdir(parents=True)
+shutil.copy(statistics, folder / "statistics" / "Split-all" / "FeatureStats.pb")
+place = str(folder / "statistics")
+imported = Importer(place, ExampleStatistics, properties={"split_names": '["all"]'}).with_id("Ours")
+ours = ImportSchemaGen(schema_file=str(schema))
+inferred = SchemaGen(statistics=imported.outputs["result"])
+validator = ExampleValidator(statistics=imported.outputs["result"], schema=ours.outputs["schema"])
+metadata = sqlite_metadata_connection_config(str(folder / "mlmd.sqlite"))
+components = [imported, ours, inferred, validator]
+LocalDagRunner().run(Pipeline("ours", str(folder / "root"), metadata, components))
+(anomalies,) = folder.glob("root/ExampleValidator/anomalies/*/Split-all/SchemaDiff.pb")
+(schema,) = folder.glob("root/SchemaGen/schema/*/schema.pbtxt")
+print(json.dumps({
+    "anomalies": sorted(Anomalies.FromString(anomalies.read_bytes()).anomaly_info),
+    "features": sorted(feature.name for feature in tfdv.load_schema_text(str(schema)).feature),
+}))
 """
 
 # Takes of these tests are short and alike; our own checks of that are no matter here.
@@ -170,3 +205,18 @@ def test_a_manifest_without_converts_measurements_is_validated(place: Path, vali
 @pytest.mark.parametrize("schema", ["asr", "tts"])
 def test_every_curated_schema_is_valid(schema: str, validated: Validated) -> None:
     assert read_json(validated("fit", schema=schema) / VALIDATION)["tfdv"]["schema"] == schema
+
+
+@pytest.mark.skipif(not PYTHON, reason="the image has TFX's data validation, and no further component")
+def test_tfxs_own_components_read_our_statistics_and_schema(
+    in_service: None, place: Path, validated: Validated, ran: Ran
+) -> None:
+    """SchemaGen infers a schema, ExampleValidator holds our statistics to ours: both say what validate says."""
+    written(place / "other", spoilt())
+    work = validated("other")
+    schema = SCHEMA_FOLDER / "asr.pbtxt"
+    program = ran("", "python3", "-c", COMPONENTS, str(place / "tfx"), str(work / STATISTICS), str(schema))
+    found = json.loads(program.stdout.splitlines()[-1])
+    assert found["anomalies"] == sorted(one["feature"] for one in read_json(work / VALIDATION)["tfdv"]["anomalies"])
+    assert found["anomalies"] == ["duration", "frames", "split"]
+    assert {"duration", "frames", "speaker", "tokens"} <= set(found["features"])
