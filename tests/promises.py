@@ -48,7 +48,11 @@ PROMISES: dict[str, dict[str, str]] = {
         "Label Studio": r"feedback/test_label_studio",
         "TensorFlow Serving's TensorFlow": r"test_the_pinned_release",
     },
-    "test-tfx": {"TFX's data validation": r"tfx/test_data_validation"},
+    "test-tfx": {
+        "TFX's data validation": r"tfx/test_data_validation",
+        "TensorFlow Model Analysis": r"test_tfma_accepts_what_the_gate_accepts",
+        "ML Metadata": r"tfx/test_ml_metadata",
+    },
     "test-tracking": {"MLflow": r"test_mlflow_reads", "Weights & Biases": r"test_wandb_keeps"},
     "test-signing": {"OpenSSF's library": r"test_a_signed_version"},
     "test-storages": {"S3": r"s3"},

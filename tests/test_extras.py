@@ -20,7 +20,17 @@ from voxline.inference import onnx_messages
 
 HEAVY = {"tensorflow", "tensorflow-cpu", "keras", "apache-beam", "kfp", "boto3", "google-cloud-storage", "kubernetes"}
 COPYLEFT = {"imageio-ffmpeg", "espeakng-loader"}
-NO_EXTRA = {"mlflow", "wandb", "tensorflow_data_validation", "tensorflow_metadata", "tfx_bsl", "farmhash", "tpu_info"}
+NO_EXTRA = {
+    "mlflow",
+    "wandb",
+    "ml_metadata",
+    "tensorflow_data_validation",
+    "tensorflow_metadata",
+    "tensorflow_model_analysis",
+    "tfx_bsl",
+    "farmhash",
+    "tpu_info",
+}
 """Imported where it is there: other people's programs, and TFX's, which has an image of its own."""
 GOOGLE = ("google.cloud.storage", "google.auth", "google.api_core")
 

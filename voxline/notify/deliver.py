@@ -15,6 +15,7 @@ from voxline.notify.event import RunEvent, RunIdentity
 from voxline.notify.history import send_history
 from voxline.notify.kserve import write_rollout
 from voxline.notify.lineage import send_lineage
+from voxline.notify.ml_metadata import record_in_mlmd
 from voxline.notify.model_registries import register_in_kubeflow, register_in_mlflow
 from voxline.notify.prometheus import check_answer, export_otlp, push_gauges, write_textfile
 from voxline.notify.settings import NotifySettings, read_secret
@@ -52,6 +53,7 @@ RECEIVERS: dict[str, Send] = {
     "openlineage": send_lineage,
     "kubeflow_registry": register_in_kubeflow,
     "mlflow_registry": register_in_mlflow,
+    "mlmd": record_in_mlmd,
     "kserve": write_rollout,
 }
 """Key of `notify` → what sends to it."""

@@ -94,6 +94,17 @@ class MlflowRegistrySettings(Settings):
     uri: MlflowUri = pydantic.Field("", description="its URI, such as http://mlflow:5000; empty: nothing is registered")
 
 
+class MlmdSettings(Settings):
+    """ML Metadata, the lineage of TFX and of Kubeflow Pipelines; it needs `pip install ml-metadata`."""
+
+    uri: str = pydantic.Field(
+        "",
+        pattern=r"^(sqlite://.+|grpc://[^/@:]+:[0-9]+)?$",
+        description="of the store: sqlite:///var/lib/lineage.sqlite, or grpc://metadata-grpc-service.kubeflow:8080; "
+        "empty: nothing is recorded",
+    )
+
+
 class KserveSettings(Settings):
     """The manifest of a KServe InferenceService for each version that goes into service."""
 
@@ -152,6 +163,7 @@ class NotifySettings(Settings):
     mlflow_registry: MlflowRegistrySettings = pydantic.Field(
         default_factory=MlflowRegistrySettings, description="MLflow's model registry"
     )
+    mlmd: MlmdSettings = pydantic.Field(default_factory=MlmdSettings, description="ML Metadata")
     kserve: KserveSettings = pydantic.Field(
         default_factory=KserveSettings, description="KServe: a canary of each version that goes into service"
     )
@@ -172,6 +184,7 @@ class NotifySettings(Settings):
             "openlineage": self.openlineage.url,
             "kubeflow_registry": self.kubeflow_registry.url,
             "mlflow_registry": self.mlflow_registry.uri,
+            "mlmd": self.mlmd.uri,
             "kserve": self.kserve.manifest,
         }
         return {key: address for key, address in named.items() if address}
