@@ -189,7 +189,27 @@ def test_the_voices_rate_warms_up_when_its_posterior_has_learned(dataset: Datase
 
     # In the key: the same settings once began the voice at the whole rate.
     start = {"model": "voice.onnx"}
-    assert TtsFamily().training_inputs(settings(start=start), dataset).keys() == {"batches", "warm_up"}
+    assert TtsFamily().training_inputs(settings(start=start), dataset).keys() == {"batches", "posterior", "warm_up"}
+
+
+def test_the_posterior_learns_from_speech_as_noisy_as_the_voices_latent_is(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Speech for a listener has less noise: what learned from it gave recordings too small a deviation."""
+
+    class HeardError(Exception):
+        pass
+
+    def imagine(*arguments: Any, scales: Array, **options: Any) -> None:
+        raise HeardError(scales.tolist())
+
+    module = VitsTrainModule(
+        settings(model={**SIZES, "noise": 0.5, "length": 1.5, "duration_noise": 0.25}), dataset, ONE
+    )
+    monkeypatch.setattr(module.model, "imagine", imagine)
+    tensors = module._to_tensors(next(train_batches(dataset).epoch(0)))[0]
+    with pytest.raises(HeardError, match=r"\[1\.0, 1\.5, 1\.0\]"):
+        module._posterior_losses(tensors, tf.zeros([2], tf.int32))
 
 
 @pytest.mark.slow

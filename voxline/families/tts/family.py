@@ -116,9 +116,9 @@ class TtsFamily(Family):
 
         # Batches of few lengths: the noise that a step draws follows from them.
         inputs = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
-        # Of a public voice the rate warms up behind the posterior encoder's steps.
+        # Of a public voice: speech of the whole noise, and the rate warms up behind the posterior encoder's steps.
         if settings.model.kind == "vits" and settings.start.model and settings.vits.posterior_steps:
-            inputs["warm_up"] = "of each phase"
+            inputs |= {"warm_up": "of each phase", "posterior": "of whole noise"}
         names = speakers_of(dataset, settings)
         return inputs | ({"speakers": hash_value(names)} if names else {})
 

@@ -259,8 +259,16 @@ class VitsTrainModule(TrainModule):
         longest = LONGEST_SHARE * tf.reduce_max(batch.frames)
         speakers = batch.speakers if self.several_speakers else None
         speaker = self._speaker_values(speakers)
+        # At the temperature of training: a posterior that learns from less noise is too sure of recordings.
+        scales = np.array([1.0, self.sizes.length, 1.0], "float32")
         imagined = model.imagine(
-            batch.labels, batch.counts, max_frames=longest, speakers=speakers, draw=draw, pad=_padded_length
+            batch.labels,
+            batch.counts,
+            max_frames=longest,
+            scales=scales,
+            speakers=speakers,
+            draw=draw,
+            pad=_padded_length,
         )
 
         # A segment of each text: latent [batch, size, latent] and sound [batch, size, hop].
