@@ -174,8 +174,14 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders, and judge that of 
 	  $(PY) -W ignore -m benchmarks.vocoders runs/demo-tts/registry/vocoder runs/demo-tts/voice/LJSpeech/wavs/test-*.wav; \
 	else echo "bench-vocoders: runs/demo-tts/registry/vocoder is not there, so none is judged; make demo-tts trains one"; fi
 
-bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
-	@$(PY) -m benchmarks voices
+bench-voices: $(READY) $(if $(JOE),$(WHISPER)/README.md) ## Measure the networks of voices (1 minute; JOE=VOICE.onnx TEXTS=file: a Piper voice beside its own runtime; PROMPTS=folder ENCODER=wheel: tune it on a person, 4 CPU hours)
+	@$(PY) -m benchmarks voices; status=$$?; \
+	if [ -n "$(JOE)" ] && [ -n "$(TEXTS)" ]; then $(PY) -W ignore -m benchmarks.public_voices joe "$(JOE)" $(WHISPER) "$(TEXTS)" || status=1; \
+	else echo "bench-voices: JOE=VOICE.onnx TEXTS=file measures a Piper voice (benchmarks/public_voices.py)"; fi; \
+	if [ -n "$(JOE)" ] && [ -n "$(PROMPTS)" ] && [ -n "$(ENCODER)" ]; then \
+	  $(PY) -W ignore -m benchmarks.public_voices tuned "$(JOE)" $(WHISPER) "$(TEXTS)" "$(PROMPTS)" "$(ENCODER)" || status=1; \
+	else echo "bench-voices: PROMPTS=folder ENCODER=wheel beside JOE and TEXTS tunes it on a person; it resumes"; fi; \
+	exit $$status
 
 bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent (10 minutes; LIBRISPEECH=folder is transcribed; FSDD=folder and PROMPTS=folder tune it too: 40 minutes)
 	@status=0; LIBRISPEECH="$(LIBRISPEECH)" $(PY) -m benchmarks parents || status=1; $(PY) -m benchmarks step_memory || status=1; \

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,11 @@ def write_corpus(prompts: Path, texts: Path, folder: Path, fold: int) -> Path:
     """The prompts that have a text, with a manifest that has a fold as its test split."""
     (folder / "wavs").mkdir(parents=True, exist_ok=True)
     lines = []
-    for line in texts.read_text(encoding="utf-8", errors="replace").splitlines():
-        name, separator, text = line.partition(":")
-        # A comment, or what is no speech: [this is a simple beep tone], (10 seconds of silence), IAX (note: …)
-        spoken = re.sub(r"\s*\[.\]$|\s*\([^)]*\)$", "", text.strip())
-        recording = prompts / f"{name.strip().removesuffix('.wav')}.wav"
-        if not separator or name.startswith(";") or not spoken or spoken[0] in "[<(" or not recording.is_file():
+    for name, spoken in read_texts(texts):
+        recording = prompts / f"{name}.wav"
+        if not recording.is_file():
             continue
-        utterance = name.strip().removesuffix(".wav").replace("/", "_")
+        utterance = name.replace("/", "_")
         shutil.copy(recording, folder / "wavs" / f"{utterance}.wav")
 
         # A tenth of what is trained on validates. The name decides, so that other prompts move none.
@@ -138,6 +136,16 @@ def write_corpus(prompts: Path, texts: Path, folder: Path, fold: int) -> Path:
         lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     write_text(folder / "manifest.jsonl", "".join(lines))
     return folder
+
+
+def read_texts(texts: Path) -> Iterator[tuple[str, str]]:
+    """The prompts that are speech: the name of each and what is said, without notes."""
+    for line in texts.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, separator, text = line.partition(":")
+        # A comment, or what is no speech: [this is a simple beep tone], (10 seconds of silence), IAX (note: …)
+        spoken = re.sub(r"\s*\[.\]$|\s*\([^)]*\)$", "", text.strip())
+        if separator and not name.startswith(";") and spoken and spoken[0] not in "[<(":
+            yield name.strip().removesuffix(".wav"), spoken
 
 
 def _convert(librispeech: Path, folder: Path) -> Path:

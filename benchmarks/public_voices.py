@@ -1,0 +1,406 @@
+"""A public voice as it comes, beside its own runtime; and one tuned from it on the recordings of a person.
+
+  python -W ignore -m benchmarks.public_voices joe VOICE.onnx WHISPER TEXTS
+  python -W ignore -m benchmarks.public_voices tuned VOICE.onnx WHISPER TEXTS PROMPTS ENCODER    (make bench-voices)
+
+The texts are the prompts of Debian's packages asterisk-core-sounds-en-g722 and -wav (CC BY-SA 3.0), of which TEXTS has
+a line `name: text` each. 60 of 4 to 40 words without spelled letters, by the hash of their first name, are the test: no
+text of theirs is trained on. WHISPER is a Hub folder of Whisper tiny.en, which listens; errors are counted without case
+and punctuation, with numbers in words. Its errors on the person's recordings are printed beside those on the voice.
+
+ENCODER is the wheel of `benchmarks.speaker_likeness`. The config is the one that `voxline config init` writes, and
+`--set` changes it. It resumes: Ctrl-C, SIGTERM and a crash cost what came behind the last checkpoint. What it spent is
+beside the voice, and counts the runs that were stopped.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from benchmarks.leave_one_out import cpu_seconds, with_interval
+from benchmarks.speaker_likeness import SpeakerEncoder, likeness, mean_place
+from benchmarks.table import Row, print_table
+from benchmarks.tuning import LEFT_OUT, read_texts
+from voxline.audio.ffmpeg import find_ffmpeg
+from voxline.families.asr.spelling import normalize_english_words
+from voxline.families.family import find_family
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import model_digest
+from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.waveforms import read_waveform
+from voxline.metrics.bootstrap import SumAndWeight, aggregate
+from voxline.metrics.dnsmos import dnsmos
+from voxline.metrics.wer import count_word_edits
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.scaffold import propose_config, write_config
+from voxline.pipelines.graphs import steps_until
+from voxline.pipelines.local.single_step import run_step
+from voxline.store.files import atomic_folder, read_json, write_json, write_text
+from voxline.store.hashing import hash_value
+
+Array = npt.NDArray[np.float32]
+
+PROGRAMS = Path(os.environ.get("VOXLINE_PROGRAMS", Path(__file__).parents[1] / ".programs-venv")) / "bin"
+TESTED, VALIDATED = 60, 16
+LEAST_WORDS, MOST_WORDS = 4, 40
+LONGEST = 8.0
+"""Seconds of a recording that is trained on: a batch needs memory for its longest one."""
+COMPARED = 60
+"""Recordings of the person, and sentences of the parent, whose mean is where either is."""
+PROMPT_RATE = 16_000
+WARM, ROUNDS = 3, 3
+PEER = Path(__file__).parent / "peers" / "piper_speech.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A recording of the person, or what is to be said in one.
+
+    Attributes:
+      name: of its first file, with "_" for "/".
+      file: None where no recording is there.
+    """
+
+    name: str
+    text: str
+    split: str
+    file: Path | None = None
+
+
+def rows_as_it_comes(voice: Path, whisper: Path, texts: Path, folder: Path) -> list[Row]:
+    """Words wrong of the imported voice, and its processor time beside Piper's."""
+    model = import_voice(voice, folder)
+    recognizer = _recognizer(whisper, folder)
+    prompts = [prompt for prompt in split_prompts(texts) if prompt.split == "test"]
+    measured = measure(model, prompts, recognizer, folder / "as it comes")
+    errors = [each.words for each in measured]
+    name = f"{voice.stem}, {len(errors)} sentences, words wrong by Whisper tiny.en"
+    table = [Row.of(name, with_interval(errors), "", _rate(errors), "<=", 0.05)]
+    if not (PROGRAMS / "piper").exists():
+        print(
+            f"public_voices: {PROGRAMS} has no Piper to compare with; make test-programs installs it", file=sys.stderr
+        )
+        return table
+
+    # In turn, so that a busy machine slows both.
+    own, peers = [], []
+    for _ in range(ROUNDS):
+        own.append(
+            _pace([sys.executable, "-W", "ignore", "-m", "benchmarks.public_voices", "pace", str(model)], prompts)
+        )
+        peers.append(_pace([str(PROGRAMS / "python"), str(PEER), str(voice)], prompts))
+    ours, theirs = map(statistics.median, (own, peers))
+    name = f"{voice.stem}, processor time of a second of speech, one thread; peer: Piper's runtime"
+    return [*table, Row.of(name, f"{ours:.4f} s", f"{theirs:.4f} s", ours / theirs, "<=", 1.0)]
+
+
+def rows_tuned(
+    voice: Path, whisper: Path, texts: Path, prompts: Path, wheel: Path, folder: Path, changes: Sequence[str]
+) -> list[Row]:
+    """What the tuned voice is worth, beside the recordings and beside the voice that it was tuned from."""
+    corpus = write_prompts(prompts, texts, folder / "prompts")
+    model, spent = train(corpus, folder / "tuned", str(voice), changes)
+    table = [Row.of("tuned: training", f"{spent / 3600:.2f} CPU hours", "", spent / 3600, "<=", 4.0)]
+
+    # The same texts by the tuned voice, by its parent, and in the recordings.
+    recognizer = _recognizer(whisper, folder)
+    encoder = SpeakerEncoder(wheel)
+    all_prompts = split_prompts(texts, corpus)
+    tested = [prompt for prompt in all_prompts if prompt.split == "test"]
+    recorded = measure(None, tested, recognizer, folder / "recordings", encoder)
+    spoken = measure(model, tested, recognizer, folder / "speech", encoder)
+
+    wrong = [each.words for each in spoken]
+    wrong_recorded = [each.words for each in recorded]
+    name = f"tuned: {len(tested)} unseen prompts, words wrong by Whisper tiny.en"
+    peer = f"{with_interval(wrong_recorded)} of the recordings"
+    table.append(Row.of(name, with_interval(wrong), peer, _rate(wrong), "<=", 0.10))
+
+    opinion, opinion_recorded = (statistics.mean(each.opinion for each in side) for side in (spoken, recorded))
+    name = "tuned: DNSMOS, as a share of the recordings'"
+    table.append(Row.of(name, f"{opinion:.2f}", f"{opinion_recorded:.2f}", opinion / opinion_recorded, ">=", 0.85))
+
+    # Where she is, by recordings that are no part of the test; where the parent is, by the texts of these.
+    known = [
+        prompt
+        for prompt in all_prompts
+        if prompt.split == "train" and _is_sentence(normalize_english_words(prompt.text))
+    ][:COMPARED]
+    person, parent = (
+        mean_place([each.place for each in measure(source, known, None, folder / place, encoder)])
+        for source, place in ((None, "person"), (import_voice(voice, folder), "parent"))
+    )
+    nearer = [likeness(each.place, person) > likeness(each.place, parent) for each in spoken]
+    closeness = statistics.mean(likeness(each.place, person) for each in spoken)
+    closeness_recorded = statistics.mean(likeness(each.place, person) for each in recorded)
+    closeness_to_parent = statistics.mean(likeness(each.place, parent) for each in spoken)
+    name = "tuned: sentences that sound nearer to the person than to the parent"
+    told = f"{sum(nearer)} of {len(nearer)}, likeness {closeness:.2f} ({closeness_to_parent:.2f} to the parent)"
+    peer = f"likeness {closeness_recorded:.2f} of the recordings"
+    table.append(Row.of(name, told, peer, sum(nearer) / len(nearer), ">=", 0.95))
+    return table
+
+
+def split_prompts(texts: Path, corpus: Path | None = None) -> list[Prompt]:
+    """The prompts that are speech, in the order of the hashes of their names.
+
+    Two prompts of one text are in one split; of test and dev only the first is kept.
+
+    Args:
+      corpus: of `write_prompts`; those that it lacks are left out.
+    """
+    by_text: dict[str, list[tuple[str, str]]] = {}
+    for name, text in read_texts(texts):
+        file = _wav(corpus, name) if corpus else None
+        if file is None or file.is_file():
+            by_text.setdefault(normalize_english_words(text), []).append((name, text))
+
+    # The first name of a text decides, so that other prompts move none.
+    drawn = sorted(by_text.items(), key=lambda item: hash_value(min(item[1])[0]))
+    sentences = [words for words, _ in drawn if _is_sentence(words)]
+    tested = set(sentences[:TESTED])
+    validated = set(sentences[TESTED : TESTED + VALIDATED])
+    prompts = []
+    for words, named in drawn:
+        split = "test" if words in tested else "dev" if words in validated else "train"
+        kept = sorted(named) if split == "train" else [min(named)]
+        prompts += [Prompt(_id(name), text, split, _wav(corpus, name) if corpus else None) for name, text in kept]
+    return prompts
+
+
+def write_prompts(prompts: Path, texts: Path, corpus: Path) -> Path:
+    """The recordings as WAV of 16 kHz or less, with a manifest; those of the package -g722 are decoded by ffmpeg."""
+    (corpus / "wavs").mkdir(parents=True, exist_ok=True)
+    for name, _ in read_texts(texts):
+        file = _wav(corpus, name)
+        if (prompts / f"{name}.g722").is_file() and not file.exists():
+            command = [find_ffmpeg(), "-v", "error", "-f", "g722", "-i", str(prompts / f"{name}.g722"), "-f", "wav"]
+            content = subprocess.run([*command, "-bitexact", "pipe:1"], check=True, capture_output=True).stdout
+            file.write_bytes(content)
+        elif (prompts / f"{name}.wav").is_file() and not file.exists():
+            shutil.copy(prompts / f"{name}.wav", file)
+    lines = []
+    for prompt in split_prompts(texts, corpus):
+        # A batch has the memory of its longest recording, and few prompts are long.
+        samples, rate = _sound(None, prompt)
+        if prompt.split == "train" and len(samples) > LONGEST * rate:
+            continue
+        values = {"id": prompt.name, "audio_filepath": f"wavs/{prompt.name}.wav", "text": prompt.text}
+        lines.append(json.dumps({**values, "split": prompt.split}, ensure_ascii=False) + "\n")
+    write_text(corpus / "manifest.jsonl", "".join(lines))
+    return corpus
+
+
+def train(corpus: Path, run_dir: Path, parent: str, changes: Sequence[str]) -> tuple[Path, float]:
+    """Tunes the parent as `config init` says, or goes on with it; returns the exported voice and processor seconds."""
+    config_file = run_dir.with_suffix(".yaml")
+    if not config_file.exists():
+        write_config(propose_config(corpus, pipeline="tts", parent=parent), config_file)
+    names = [f"store={run_dir.parent / 'store'}", f"name={run_dir.name}"]
+    config = load_config([config_file], [*changes, *names], pipeline="tts")
+
+    # What each run spends is added at its end, also at that of a run that is stopped.
+    ledger = run_dir.with_suffix(".seconds.json")
+    before = read_json(ledger)["cpu_seconds"] if ledger.exists() else 0.0
+    start = cpu_seconds()
+    output: Any = None
+    try:
+        for step in steps_until("tts", "export", config.optional_steps()):
+            if step not in LEFT_OUT:
+                with contextlib.redirect_stdout(sys.stderr):
+                    output = run_step(step, config, run_dir, {})
+    finally:
+        spent = before + cpu_seconds() - start
+        write_json(ledger, {"cpu_seconds": round(spent, 1)})
+    return output.path("model"), spent
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What was measured of a sentence.
+
+    Attributes:
+      words: wrong ones, and those of the text.
+      opinion: DNSMOS.
+      place: of the voice, [256]; empty without an encoder.
+    """
+
+    words: SumAndWeight
+    opinion: float
+    place: Array
+
+
+def measure(
+    model: Path | None,
+    prompts: Sequence[Prompt],
+    recognizer: Recognizer | None,
+    folder: Path,
+    encoder: SpeakerEncoder | None = None,
+) -> list[Measured]:
+    """Measures sentences that a voice says, or the recordings of `model` None; each once, if the voice stays the same.
+
+    The sound of each is beside its figures.
+    """
+    synthesizer = Synthesizer(model) if model else None
+    # Of a recording nothing changes; a voice that was trained further is measured anew.
+    key = model_digest(model) if model else "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    measured = []
+    for prompt in prompts:
+        file = folder / f"{prompt.name}.json"
+        known = read_json(file) if file.exists() else {}
+        if known.get("key") != key:
+            samples, rate = _sound(synthesizer, prompt)
+            heard = recognizer.transcribe(samples, rate) if recognizer else ""
+            edits = count_word_edits([normalize_english_words(prompt.text)], [normalize_english_words(heard)])[0]
+            place = encoder.embed(samples, rate).tolist() if encoder else []
+            opinion = (dnsmos(samples, rate) or 0.0) if recognizer and encoder else 0.0
+            soundfile.write(folder / f"{prompt.name}.wav", samples, rate, subtype="PCM_16")
+            known = {
+                "key": key, "text": prompt.text, "heard": heard, "words": list(edits.as_metric), "opinion": opinion,
+                "place": place,
+            }  # fmt: skip
+            write_json(file, known)
+        measured.append(Measured(SumAndWeight(*known["words"]), known["opinion"], np.array(known["place"])))
+    return measured
+
+
+def import_voice(voice: Path, folder: Path) -> Path:
+    """The voice as `voxline models import --onnx float32` has it."""
+    model = folder / "voices" / voice.stem
+    if not model.exists():
+        family = find_family("tts")
+        parent = family.public_parent(str(voice))
+        if parent is None:
+            sys.exit(f"{voice}: no public voice")
+        with atomic_folder(model) as unfinished:
+            family.export_published(parent, unfinished, {}, voice.stem, "float32")
+    return model
+
+
+def _recognizer(whisper: Path, folder: Path) -> Recognizer:
+    model = folder / "voices" / "whisper"
+    if not model.exists():
+        family = find_family("asr")
+        parent = family.public_parent(str(whisper))
+        if parent is None:
+            sys.exit(f"{whisper}: no public recognizer")
+        with atomic_folder(model) as unfinished:
+            family.export_published(parent, unfinished, {"head": "decoder"}, "whisper", "float32")
+    return Recognizer(model)
+
+
+def _sound(synthesizer: Synthesizer | None, prompt: Prompt) -> tuple[Array, int]:
+    """What the voice says, or the recording of None: samples of -1 to 1, and their rate."""
+    if synthesizer:
+        return np.clip(synthesizer.speak(prompt.text).waveform, -1, 1), synthesizer.sample_rate
+    if prompt.file is None:
+        raise SystemExit(f"{prompt.name}: no recording")
+    return read_waveform(prompt.file, PROMPT_RATE), PROMPT_RATE
+
+
+def _pace(command: list[str], prompts: Sequence[Prompt]) -> float:
+    """Processor seconds of a second of speech; the command gets a file of texts."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.json"
+        file.write_text(json.dumps([prompt.text for prompt in prompts]), encoding="utf-8")
+        printed = subprocess.run([*command, str(file)], check=True, capture_output=True, text=True).stdout
+    figures = json.loads(printed.splitlines()[-1])
+    return float(figures["processor"] / figures["speech"])
+
+
+def print_pace(model: Path, file: Path) -> None:
+    """Speaks as the peer does, on one core, and prints the same; the process of espeak-ng counts too."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    synthesizer = Synthesizer(model, threads=1)
+    texts = json.loads(file.read_text(encoding="utf-8"))
+    for text in texts[:WARM]:
+        synthesizer.speak(text)
+    start = _family_seconds()
+    before = synthesizer.audio_seconds
+    for text in texts:
+        synthesizer.speak(text)
+    # Without the silence between sentences, which costs nothing and which the peer does not make.
+    speech = synthesizer.audio_seconds - before
+    print(json.dumps({"processor": _family_seconds() - start, "speech": speech}))
+
+
+def _family_seconds() -> float:
+    """Processor seconds of this process and of those that it has started, which run."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = file.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid():
+                ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _is_sentence(words: str) -> bool:
+    """Whether a text can be judged by its words: long enough, none so long that it is a tenth of all, no letters."""
+    told = words.split()
+    return LEAST_WORDS <= len(told) <= MOST_WORDS and all(len(word) > 1 or word in ("a", "i") for word in told)
+
+
+def _rate(values: Sequence[SumAndWeight]) -> float:
+    return aggregate(values) or 0.0
+
+
+def _id(name: str) -> str:
+    return name.replace("/", "_")
+
+
+def _wav(corpus: Path, name: str) -> Path:
+    return corpus / "wavs" / f"{_id(name)}.wav"
+
+
+def main() -> None:
+    """Reads the command line, and prints the table of what it asks for."""
+    parser = argparse.ArgumentParser(prog="benchmarks.public_voices")
+    commands = parser.add_subparsers(dest="command", required=True)
+    arguments = {
+        "voice": "a Piper voice, NAME.onnx with NAME.onnx.json beside it", "whisper": "folder of Whisper tiny.en",
+        "texts": "file of lines `name: text`", "prompts": "folder en_US_f_Allison of a package",
+        "encoder": "wheel of Resemblyzer",
+    }  # fmt: skip
+    for command, needed in {"joe": list(arguments)[:3], "tuned": list(arguments)}.items():
+        subparser = commands.add_parser(command)
+        for name in needed:
+            subparser.add_argument(name, type=Path, help=arguments[name])
+        subparser.add_argument("--folder", type=Path, default=Path("runs/public-voices"), help="keeps what was made")
+        subparser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the config of the training")
+    pace = commands.add_parser("pace")
+    pace.add_argument("model", type=Path)
+    pace.add_argument("file", type=Path)
+    options = parser.parse_args()
+
+    if options.command == "pace":
+        print_pace(options.model, options.file)
+        return
+    folder = options.folder.absolute()
+    of_voice = (options.voice, options.whisper, options.texts)
+    if options.command == "joe":
+        print_table(rows_as_it_comes(*of_voice, folder))
+    else:
+        print_table(rows_tuned(*of_voice, options.prompts, options.encoder, folder, options.set))
+
+
+if __name__ == "__main__":
+    main()
