@@ -183,6 +183,20 @@ def test_what_is_still_in_production_is_told_to_all_receivers(push_trained: Push
     assert "voxline_last_success_timestamp_seconds" not in gauges
 
 
+def test_what_nobody_can_tell_is_no_zero(push_trained: Push, registry: Registry) -> None:
+    assert push_trained(0.5)["pushed"]
+    erase(registry, 1, 4)
+    (registry.folder / "1" / TRAINED_ON).unlink()
+    unchanged = RunEvent(RunIdentity("counting", "nightly", "counter"), "unchanged", "Nothing has changed", 0.0)
+    told = unchanged.with_erasure(Erasure.find(registry.root, "counter"))
+    assert told.to_dict()["erased_in_production"] is None
+    assert "voxline_erased_in_production" not in {sample.gauge for sample in samples(told, NotifySettings())}
+
+    # Nobody was erased, so a model without a list knows no such speaker.
+    (Path(registry.root) / PURGES_FILE).unlink()
+    assert Erasure.find(registry.root, "counter").utterances == 0
+
+
 def test_a_clean_candidate_is_the_remedy(push_trained: Push, registry: Registry) -> None:
     assert push_trained(0.5)["pushed"]
     assert push_trained(0.4)["pushed"]

@@ -196,11 +196,11 @@ class Erasure:
     """The utterances of erased speakers that the version in production was trained on.
 
     Attributes:
-      utterances: how many; 0 if there are none, or the registry cannot be read.
+      utterances: how many; None if nobody can tell: the registry or the list of the version cannot be read.
       warning: which version it is, and what ends it; empty without such utterances.
     """
 
-    utterances: int = 0
+    utterances: int | None = 0
     warning: str = ""
 
     @classmethod
@@ -211,7 +211,8 @@ class Erasure:
                 models = Registry(registry, model)
                 # Most nights end with the first of these.
                 count = erased_in_production(models)
-                return cls(count, erasure_warning(models)) if count else cls()
+                return cls(count, erasure_warning(models) if count else "")
+            return cls(None)
         return cls()
 
 
@@ -231,7 +232,8 @@ class RunEvent:
       dataset_version, dataset_uri: that were published, found unchanged, or trained on.
       revision: of the code.
       anomalies: figures that stand out from the runs before; see `run_forecast.find_anomalies`.
-      erased_in_production: utterances of erased speakers that the version in production was trained on.
+      erased_in_production: utterances of erased speakers that the version in production was trained on; None if nobody
+        can tell.
       cost: what the run used; None where nobody measured it.
     """
 
@@ -250,7 +252,7 @@ class RunEvent:
     links: dict[str, str] = dataclasses.field(default_factory=dict)
     revision: str = ""
     anomalies: tuple[FigureAnomaly, ...] = ()
-    erased_in_production: int = 0
+    erased_in_production: int | None = 0
     cost: RunCost | None = None
 
     @classmethod
@@ -320,7 +322,7 @@ class RunEvent:
     def with_erasure(self, erasure: "Erasure") -> "RunEvent":
         """This, with what is still in production, which the reason begins with."""
         if not erasure.utterances:
-            return self
+            return dataclasses.replace(self, erased_in_production=erasure.utterances)
         # The verdict of a refusal begins with it already.
         reason = self.reason if erasure.warning in self.reason else f"{erasure.warning}; {self.reason}".rstrip("; ")
         return dataclasses.replace(self, reason=reason, erased_in_production=erasure.utterances)

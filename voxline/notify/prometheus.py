@@ -106,7 +106,8 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
 
     yield "voxline_anomalies", {}, len(event.anomalies)
 
-    yield "voxline_erased_in_production", {}, event.erased_in_production
+    if event.erased_in_production is not None:
+        yield "voxline_erased_in_production", {}, event.erased_in_production
 
     # A candidate is not in service.
     if event.version is not None and event.verdict != "candidate":

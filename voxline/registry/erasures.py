@@ -116,10 +116,18 @@ def best_after_erasure(registry: Registry) -> int | None:
     return best if erased_in(registry, best) == 0 else clean
 
 
-def erased_in_production(registry: Registry) -> int:
-    """Counts the utterances of erased speakers that the version in production was trained on, as far as is known."""
+def erased_in_production(registry: Registry) -> int | None:
+    """Counts the utterances of erased speakers that the version in production was trained on; None if nobody can tell.
+
+    Where nobody was erased, none is known; nor does a model that this registry has no list of know anyone then.
+    """
     in_service = registry.in_service()
-    return 0 if in_service is None else erased_in(registry, in_service) or 0
+    if in_service is None:
+        return 0
+    count = erased_in(registry, in_service)
+    if count is None and registry.read_file(in_service, TRAINED_ON) is None and not erased_speakers(registry.root):
+        return 0
+    return count
 
 
 def erasure_warning(registry: Registry) -> str:
