@@ -1,10 +1,13 @@
 """Recordings are cut in pauses, by their own noise; no sound that may be speech is left out."""
 
+import asyncio
 import importlib.util
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,6 +30,8 @@ from voxline.inference.pauses import (
 )
 from voxline.inference.streaming import LONGEST_SECONDS, PauseStream
 from voxline.inference.transcript import Transcript
+from voxline.serving.realtime import SegmentStream
+from voxline.serving.session_stream import SessionStream
 
 RATE = 16_000
 SILERO_FILE = os.environ.get("VOXLINE_SILERO", "")
@@ -295,6 +300,36 @@ def test_silence_is_neither_kept_nor_heard_and_speech_is_told_where_it_begins() 
     assert len(heard.parts) == 1, "the second is not over"
     heard.stream.finish()
     assert len(heard.parts[1]) == pytest.approx(2.9 * RATE, abs=0.15 * RATE), "half a second of the silence before it"
+
+
+def test_an_utterance_after_minutes_of_silence_is_captured_as_it_was_heard() -> None:
+    heard = Heard()
+    served = SimpleNamespace(version=3, digest="9f")
+    kept: list[np.ndarray] = []
+    session = SessionStream(cast(Any, served), heard.stream, run_at_once)
+
+    def keep(version: int, digest: str, transcript: Transcript, samples: Any, began: float) -> str:
+        kept.append(samples)
+        return f"clip-{len(kept)}"
+
+    captured = SegmentStream("asr", session, cast(Any, keep))
+
+    async def listen(samples: np.ndarray) -> None:
+        for begin in range(0, len(samples), 1600):
+            partial = await captured.feed(samples[begin : begin + 1600])
+            for segment in partial.segments:
+                assert captured.offer(segment, last=False)
+            captured.forget_surplus()
+
+    spoken = recording(noise(130.0, -60), speech(2.0), noise(20.0, -60, 1), speech(3.0, seed=2), noise(1.0, -60, 2))
+    asyncio.run(listen(np.round(spoken * 32767).astype(np.int16)))
+    assert len(kept) == 2
+    for clip, part in zip(kept, heard.parts, strict=True):
+        np.testing.assert_allclose(clip / 32768, part, atol=1e-6)
+
+
+async def run_at_once(work: Callable[[], Any]) -> Any:
+    return work()
 
 
 def test_silence_at_the_end_is_given_to_no_network_which_might_write_words_into_it() -> None:

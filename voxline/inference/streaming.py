@@ -457,7 +457,8 @@ class PauseStream:
         later = self._first / self.sample_rate
         words = [dataclasses.replace(word, start=word.start + later, end=word.end + later) for word in transcript.words]
         seconds = (end - self._begin) / self.sample_rate
-        return dataclasses.replace(transcript, words=words, seconds=seconds)
+        unheard = (self._first - self._begin) / self.sample_rate
+        return dataclasses.replace(transcript, words=words, seconds=seconds, unheard=unheard)
 
     def _forget(self, before: int) -> None:
         del self._audio[: 4 * (before - self._first)]

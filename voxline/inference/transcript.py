@@ -47,6 +47,7 @@ class Transcript:
       note: "too short" (under 0.1 s), "no speech" (no sample above -80 dB of full scale), or "". The model is not
         run on such recordings: it was trained on speech, and would output some text.
       alternatives: the best texts of the beam search, if several were wanted; the first is `text`.
+      unheard: of its seconds, those at its beginning that a stream left out as silence.
     """
 
     text: str
@@ -55,6 +56,7 @@ class Transcript:
     seconds: float
     note: str = ""
     alternatives: tuple[Alternative, ...] = ()
+    unheard: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

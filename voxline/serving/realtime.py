@@ -265,21 +265,22 @@ class SegmentStream:
             self._lost += surplus
 
     def offer(self, transcript: Transcript, *, last: bool) -> str:
-        """Offers a segment and its audio, without the silence after the last endpoint. Returns the clip's id or ""."""
+        """Offers a segment and its audio, without the silence around it. Returns the id of the clip, or ""."""
         import numpy as np
 
         if not self.keep:
             return ""
 
         # what is left was spoken a moment ago
-        began = self._began
+        began = self._began + transcript.unheard
         self._began = time.time()
         size = 2 * round(transcript.seconds * self.stream.sample_rate)
-        whole = not self._lost
+        unheard = 2 * round(transcript.unheard * self.stream.sample_rate)
+        whole = self._lost <= unheard
         alone = size >= 2 * self.samples
         taken = len(self._segment) if last else max(0, size - self._lost)
         # The last segment takes what is left, others as much as they have.
-        pcm = bytes(self._segment[:taken])
+        pcm = bytes(self._segment[max(0, unheard - self._lost) : taken])
         del self._segment[:taken]
         self._lost = max(0, self._lost - size)  # more than a segment has: the rest is missing in the next one
 
