@@ -32,7 +32,7 @@ elif PYTHON:
             whole = [PYTHON, "-W", "ignore", *command[1:]]
             quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
             ended = subprocess.run(
-                whole, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **quiet}
+                whole, capture_output=True, text=True, timeout=1500, check=False, env={**os.environ, **quiet}
             )
             assert ended.returncode == status, f"{' '.join(whole)}\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
             return ended
