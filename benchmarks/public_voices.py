@@ -209,7 +209,7 @@ def write_prompts(prompts: Path, texts: Path, corpus: Path) -> Path:
 
 
 def train(corpus: Path, run_dir: Path, parent: str, changes: Sequence[str]) -> tuple[Path, float]:
-    """Tunes the parent as `config init` says, or goes on with it; returns the exported voice and processor seconds."""
+    """Tunes the parent as `config init` says, or resumes; returns the exported voice and processor seconds."""
     config_file = run_dir.with_suffix(".yaml")
     if not config_file.exists():
         write_config(propose_config(corpus, pipeline="tts", parent=parent), config_file)
@@ -259,7 +259,7 @@ def measure(
     The sound of each is beside its figures.
     """
     synthesizer = Synthesizer(model) if model else None
-    # Of a recording nothing changes; a voice that was trained further is measured anew.
+    # Of a recording nothing changes; a voice that was trained further is measured again.
     key = model_digest(model) if model else "recordings"
     folder.mkdir(parents=True, exist_ok=True)
     measured = []
