@@ -60,10 +60,9 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
             config = write_config(propose_config(corpus, parent=str(parent)), file, replace=True)
             values = [*settings, f"evaluate.probe={probe}"]
             folds.append(Evaluation.read(_run("evaluate", [config], values, folder / f"way-{number}-{fold}")))
-            after, before = _errors(folds, "wer_normalized", "test")
-            print(
-                f"{way}, {fold + 1} of {count} folds: {_rate(before):.1%} before, {_rate(after):.1%}", file=sys.stderr
-            )
+            rates = [map(_rate, _errors(folds, name, "test")) for name in ("wer", "wer_normalized")]
+            told = (f"{before:.1%} before and {after:.1%} after" for after, before in rates)
+            print(f"{way}, {fold + 1} of {count} folds: {', normalized '.join(told)}", file=sys.stderr)
         spent = cpu_seconds() - start
 
         after, before = _errors(folds, "wer", "test")
