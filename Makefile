@@ -178,7 +178,7 @@ bench-voices: $(READY) $(if $(JOE),$(WHISPER)/README.md) ## Measure the networks
 	@$(PY) -m benchmarks voices; status=$$?; \
 	if [ -n "$(JOE)" ] && [ -n "$(TEXTS)" ]; then $(PY) -W ignore -m benchmarks.public_voices joe "$(JOE)" $(WHISPER) "$(TEXTS)" || status=1; \
 	else echo "bench-voices: JOE=VOICE.onnx TEXTS=file measures a Piper voice (benchmarks/public_voices.py)"; fi; \
-	if [ -n "$(JOE)" ] && [ -n "$(PROMPTS)" ] && [ -n "$(ENCODER)" ]; then \
+	if [ -n "$(JOE)" ] && [ -n "$(TEXTS)" ] && [ -n "$(PROMPTS)" ] && [ -n "$(ENCODER)" ]; then \
 	  $(PY) -W ignore -m benchmarks.public_voices tuned "$(JOE)" $(WHISPER) "$(TEXTS)" "$(PROMPTS)" "$(ENCODER)" || status=1; \
 	else echo "bench-voices: PROMPTS=folder ENCODER=wheel beside JOE and TEXTS tunes it on a person; it resumes"; fi; \
 	exit $$status

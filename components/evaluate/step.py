@@ -154,6 +154,7 @@ def run(
             evaluation = EvaluationInfo(
                 family=settings.family,
                 key=output.key,
+                revision=REVISION,
                 bootstrap=BootstrapInfo.of(bootstrap_of(settings)),
                 utterances=summary.utterances,
                 seconds=summary.seconds,
@@ -199,7 +200,7 @@ def _with_anchor(job: EvaluationJob, anchor: ModelVersion | None, test: str) -> 
     if anchor is None or (job.champion and job.champion.digest == anchor.digest):
         return job
     # The registry has the anchor's own evaluation: of the same utterances, it need not be measured again.
-    stored = stored_results(anchor, test, job.auxiliary_info)
+    stored = stored_results(anchor, test, job.auxiliary_info, REVISION)
     return dataclasses.replace(job, anchor=anchor, anchor_values=stored)
 
 

@@ -260,6 +260,8 @@ def _sliced_metrics(evaluation: Evaluation, checks: Sequence[Check]) -> Iterator
 
     # TFMA refuses a threshold whose metric a slice lacks, even one that is for another slice.
     for slice_key, values in slices.items():
+        for metric in CATALOG.select(info.metrics):
+            values.setdefault(key_of(name=metric.name, model_name=CANDIDATE), math.nan)
         for name, check in _judged(checks):
             key = key_of(name=name, model_name=CANDIDATE)
             values[key] = math.nan if slice_key else _gate_value(check)

@@ -176,8 +176,10 @@ def test_texts_of_a_recognizer_that_writes_more_than_words_are_compared_by_words
     """A public Whisper writes capitals, marks and digits, which were counted as errors of the voice."""
     version = find_round_trip_recognizer(registry, "asr")
     assert version is not None
-    recognizer = RoundTripRecognizer(version, lambda info, alphabet: normalize_english_words)
     spoken = render_words(["one", "three", "two"])
+    in_capitals = RoundTripRecognizer(version, lambda info, alphabet: str.upper)
+    assert in_capitals.transcribe([spoken], RATE) == ["ONE THREE TWO"]
+    recognizer = RoundTripRecognizer(version, lambda info, alphabet: normalize_english_words)
     asked = Utterance("a", "", 1.0, "1, three… Two!", split="test")
     assert recognizer.reference(asked) == "one three two" == recognizer.transcribe([spoken], RATE)[0]
     assert RoundTripRecognizer(version, normalizer).reference(asked) == asked.text

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -309,6 +310,7 @@ def test_an_utterance_after_minutes_of_silence_is_captured_as_it_was_heard() -> 
     session = SessionStream(cast(Any, served), heard.stream, run_at_once)
 
     def keep(version: int, digest: str, transcript: Transcript, samples: Any, began: float) -> str:
+        assert began <= time.time(), "else a purge would not reach it"
         kept.append(samples)
         return f"clip-{len(kept)}"
 

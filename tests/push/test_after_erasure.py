@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.push.test_add_a_family import word_count, write_model
 from tests.push.test_anchor import Night, night, registry
 from voxline.errors import WorkError
 from voxline.notify.event import Erasure, RunEvent, RunIdentity
-from voxline.notify.prometheus import samples
+from voxline.notify.prometheus import samples, write_textfile
 from voxline.notify.settings import NotifySettings
 from voxline.registry.anchor import current_anchor, name_anchor
 from voxline.registry.erasures import PURGES_FILE, erased_in, erasure_warning, salted_hash
@@ -183,14 +184,22 @@ def test_what_is_still_in_production_is_told_to_all_receivers(push_trained: Push
     assert "voxline_last_success_timestamp_seconds" not in gauges
 
 
-def test_what_nobody_can_tell_is_no_zero(push_trained: Push, registry: Registry) -> None:
+def test_what_nobody_can_tell_is_no_zero(push_trained: Push, registry: Registry, tmp_path: Path) -> None:
     assert push_trained(0.5)["pushed"]
     erase(registry, 1, 4)
     (registry.folder / "1" / TRAINED_ON).unlink()
     unchanged = RunEvent(RunIdentity("counting", "nightly", "counter"), "unchanged", "Nothing has changed", 0.0)
     told = unchanged.with_erasure(Erasure.find(registry.root, "counter"))
     assert told.to_dict()["erased_in_production"] is None
-    assert "voxline_erased_in_production" not in {sample.gauge for sample in samples(told, NotifySettings())}
+
+    # Of the run before, the textfile has a number.
+    textfile = tmp_path / "runs.prom"
+    receivers = NotifySettings(textfile=str(textfile))
+    write_textfile(unchanged, receivers, requests.Session())
+    assert "voxline_erased_in_production{" in textfile.read_text()
+    write_textfile(told, receivers, requests.Session())
+    (line,) = (line for line in textfile.read_text().splitlines() if line.startswith("voxline_erased_in_production"))
+    assert line.endswith(" NaN")
 
     # Nobody was erased, so a model without a list knows no such speaker.
     (Path(registry.root) / PURGES_FILE).unlink()

@@ -10,11 +10,14 @@ from typer.testing import CliRunner
 
 from tests.push.test_add_a_family import WordCountEvaluateSettings, WordCountPushSettings, word_count, write_model
 from tests.tone_asr_model import write_corpus
+from voxline.components.evaluate.champion import ModelVersion, stored_results
+from voxline.components.evaluate.step import REVISION as EVALUATE_REVISION
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.gate import Status
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG, Metric
+from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.registry.anchor import current_anchor, name_anchor
 from voxline.registry.registry import Registry
@@ -133,6 +136,15 @@ def test_an_anchor_whose_evaluation_lacks_a_metric_is_measured_again(night: Nigh
     verdict = night(0.6)
     assert verdict["pushed"], verdict["reasons"]
     assert anchor_check(verdict)[0] == "passed"
+
+
+def test_what_another_revision_measured_of_an_anchor_does_not_count(night: Night, registry: Registry) -> None:
+    assert night(0.5)["pushed"]
+    kept = Evaluation.read(registry.path(1) / "evaluation")
+    anchor = ModelVersion(registry.model, 1, kept.digest, registry.path(1))
+    of = (anchor, kept.test_fingerprint, kept.info.auxiliary_models)
+    assert stored_results(*of, EVALUATE_REVISION)
+    assert stored_results(*of, EVALUATE_REVISION + 1) is None
 
 
 @pytest.mark.parametrize("kind", ["max_regression", "max_relative_slice_regression"])

@@ -46,6 +46,8 @@ LONGEST_SECONDS = 30.0
 so many seconds."""
 LEAD_SECONDS = 0.5
 """Of the silence before an utterance, that is heard with it."""
+LATE_SECONDS = 2.0
+"""A streaming graph may write its first symbol so much after the speech began."""
 LEAST_SPEECH_SECONDS = 0.1
 """A shorter sound begins no utterance."""
 UNSURE_SECONDS = 0.5
@@ -279,7 +281,13 @@ class RecognitionStream:
             start = self._schedule.first_center / self.sample_rate + self._frames * self._frame
             frame = self._frame
             seconds = len(values) * self._frame
-        return self._transcribe(self._text(), values, seconds, start, frame, self._peak)
+        transcript = self._transcribe(self._text(), values, seconds, start, frame, self._peak)
+
+        # Symbols may come late, so more of the silence before the first one stays than a `PauseStream` keeps.
+        spoken = np.flatnonzero(values.argmax(axis=1) < len(self._symbols))
+        if whole or not transcript.text or not len(spoken):
+            return transcript
+        return dataclasses.replace(transcript, unheard=max(0.0, float(spoken[0]) * frame - LATE_SECONDS))
 
 
 class PauseStream:

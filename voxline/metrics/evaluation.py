@@ -325,6 +325,7 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
       details: the family's own; `Evaluation.details` reads them.
       smoke_test: what a fresh process must repeat; None after a purge of its utterance.
       settings: of evaluate.
+      revision: of evaluate; 0: of a release that did not say.
     """
 
     REMEDY: ClassVar[str] = "run evaluate again"
@@ -347,6 +348,7 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
     smoke_test: dict[str, Any] | None
     settings: dict[str, Any]
     before: BeforeInfo | None = None
+    revision: int = 0
 
     def measured(self, metric: str) -> MetricInfo:
         """A metric over the whole split.

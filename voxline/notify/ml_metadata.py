@@ -94,7 +94,7 @@ def _outputs(event: RunEvent, step: StepRecord) -> Iterator[tuple[str, str, str,
     if step.name == "evaluate":
         for name, metric in event.metrics.items():
             properties |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-    yield TYPES.get(step.name, ARTIFACT), step.folder, step.name, f"{step.name}/{step.key or step.folder}", properties
+    yield TYPES.get(step.name, ARTIFACT), step.folder, step.name, step.folder, properties
 
     # A version that another run had put into service is none that this run wrote.
     if step.name == "push" and event.verdict in ("promoted", "candidate"):
@@ -115,13 +115,16 @@ class _Store:
                 f"ML Metadata's client cannot be imported ({error}); `pip install ml-metadata` adds it, where glibc is "
                 "2.39 or newer (docs/tfx.md)"
             ) from None
-        self._client: Any = client.MetadataStore(self._connection(settings.mlmd.uri))
+        self._client: Any = client.MetadataStore(self._connection(settings))
         self._types: dict[str, int] = {}
 
-    def _connection(self, uri: str) -> Any:
+    def _connection(self, settings: NotifySettings) -> Any:
+        uri = settings.mlmd.uri
         parts = urlsplit(uri)
         if parts.scheme == "grpc":
-            return self._messages.MetadataStoreClientConfig(host=parts.hostname, port=parts.port)
+            return self._messages.MetadataStoreClientConfig(
+                host=parts.hostname, port=parts.port, client_timeout_sec=settings.timeout_seconds
+            )
         config = self._messages.ConnectionConfig()
         config.sqlite.filename_uri = uri.removeprefix("sqlite://")
         config.sqlite.connection_mode = self._messages.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
@@ -149,7 +152,7 @@ class _Store:
         return self._client.get_context_by_type_and_name(kind, name)
 
     def artifact(self, kind: str, uri: str, name: str, identity: str, properties: Properties) -> Any:
-        """An artifact: the one of this identity, or a new one that the next execution stores."""
+        """The artifact of this identity, stored first if it is new."""
         unique = f"voxline/{identity}"
         stored = self._client.get_artifact_by_type_and_name(kind, unique)
         if stored is not None:

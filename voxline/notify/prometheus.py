@@ -7,6 +7,7 @@ a run that fails does not take away when the last one succeeded, nor what the mo
 import dataclasses
 import importlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,9 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
 
     yield "voxline_anomalies", {}, len(event.anomalies)
 
-    if event.erased_in_production is not None:
-        yield "voxline_erased_in_production", {}, event.erased_in_production
+    # A gauge that is left out would keep the value of the run before.
+    erased = event.erased_in_production
+    yield "voxline_erased_in_production", {}, math.nan if erased is None else erased
 
     # A candidate is not in service.
     if event.version is not None and event.verdict != "candidate":

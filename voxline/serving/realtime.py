@@ -272,7 +272,7 @@ class SegmentStream:
             return ""
 
         # what is left was spoken a moment ago
-        began = self._began + transcript.unheard
+        began = self._began
         self._began = time.time()
         size = 2 * round(transcript.seconds * self.stream.sample_rate)
         unheard = 2 * round(transcript.unheard * self.stream.sample_rate)

@@ -252,6 +252,11 @@ class TrainingTask(abc.ABC):
         return sum(map(self.train.steps_of, range(self.settings.start.head_epochs)))
 
     @property
+    def resting_steps(self) -> int:
+        """First steps that leave the exported model as it was: its validation would score the parent."""
+        return 0
+
+    @property
     def infeasible_reason(self) -> str:
         """Reason for which utterances are left out: too few frames for their labels."""
         return f"have too few frames for their labels at stride {self.train.time_stride}"

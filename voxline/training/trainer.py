@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.report.page import plural
 from voxline.training import devices
@@ -105,6 +105,11 @@ class Trainer:
 
         self.total_steps = sum(map(self.batches.steps_of, range(self.settings.epochs)))
         self.head_steps = task.head_steps
+        if task.resting_steps >= self.total_steps:
+            raise SettingsError(
+                f"train.epochs is {self.settings.epochs}, {self.total_steps:,} steps, and the voice rests in the first "
+                f"{task.resting_steps:,} (train.vits.posterior_steps); give more epochs, or fewer of these"
+            )
 
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
@@ -219,6 +224,8 @@ class Trainer:
         settings = self.settings
         if state.step == self.total_steps:
             return True
+        if state.step <= self.task.resting_steps:
+            return False
 
         # By steps or by epochs; the last step always validates.
         if settings.evaluate_steps:

@@ -185,7 +185,18 @@ def test_the_voices_rate_warms_up_when_its_posterior_has_learned(dataset: Datase
     task = VitsTask(settings(warm_up_steps=4), dataset)
     assert Trainer(task, tmp_path / "nothing").head_steps == 0
     task.take_over({})
-    assert Trainer(task, tmp_path / "voice").head_steps == HOW["posterior_steps"]
+    trainer = Trainer(task, tmp_path / "voice")
+    assert trainer.head_steps == HOW["posterior_steps"]
+
+    # Nor is the parent's own speech a validation that a later one has to beat.
+    trainer.state.step = 1
+    assert not trainer._validation_due(epoch_ended=True)
+    trainer.state.step = HOW["posterior_steps"] + 1
+    assert trainer._validation_due(epoch_ended=True)
+    too_short = VitsTask(settings(epochs=1, vits={**HOW, "posterior_steps": 1_000}), dataset)
+    too_short.take_over({})
+    with pytest.raises(SettingsError, match=r"train\.epochs is 1, .* first 1,000 \(train\.vits\.posterior_steps\)"):
+        Trainer(too_short, tmp_path / "short")
 
     # In the key: the same settings once began the voice at the whole rate.
     start = {"model": "voice.onnx"}
@@ -237,7 +248,7 @@ def test_the_step_exports_a_voice_that_speaks_and_starts_another(dataset: Datase
     (spoken,) = plain.synthesize_symbols(["abcd"])
     assert_close(graph.synthesize_symbols(["abcd"])[0].waveform, spoken.waveform, relative_to_peak=1e-3)
 
-    child = run(dataset.folder, tmp_path, settings(start={"model": str(output.path("model"))}, epochs=1))
+    child = run(dataset.folder, tmp_path, settings(start={"model": str(output.path("model"))}, epochs=2))
     start = read_model_info(child.path("model")).start
     assert start is not None
     assert start.ancestors[0]["digest"]
@@ -320,14 +331,15 @@ def test_a_piper_voice_gives_all_that_it_has_symbol_by_symbol(tmp_path: Path, ca
     file, weights = write_piper_voice(tmp_path / "voice")
     how = FeatureSettings.of({"sample_rate": 8_000, "hop_seconds": SMALL.hop / 8_000, "window_seconds": 0.004}, "test")
     dataset = make_dataset(tmp_path, how)
-    values = settings(model=SMALL.plain(), start={"model": str(file)}, epochs=1, vits={**HOW, "posterior_steps": 2})
+    how_long = {"epochs": 2, "learning_rate": 1e-10}
+    values = settings(model=SMALL.plain(), start={"model": str(file)}, vits={**HOW, "posterior_steps": 2}, **how_long)
     output = run(dataset.folder, tmp_path, values)
     said = capfd.readouterr().out
     assert "the first 2 steps train the posterior encoder alone" in said
     assert "starts from tiny" in said
     assert "new symbols (mean): 'abc'" in said
 
-    # Both steps of the one epoch are the posterior's, so the voice is as it came.
+    # Two steps of four are the posterior's, and at such a rate two more change little: the voice is as it came.
     info = read_model_info(output.path("model"))
     own = read_named_weights(info, output.path("model"))
     for name, value in weights.items():
@@ -335,8 +347,8 @@ def test_a_piper_voice_gives_all_that_it_has_symbol_by_symbol(tmp_path: Path, ca
             np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=1e-6)
     symbols = list(dict.fromkeys("həlˈoʊ wɜːld,.!t"))
     rows = weights[EMBEDDING]
-    np.testing.assert_array_equal(own[EMBEDDING][LETTERS.index("d")], rows[symbols.index("d")])
-    np.testing.assert_array_equal(own[EMBEDDING][-3:], rows[-3:])
+    np.testing.assert_allclose(own[EMBEDDING][LETTERS.index("d")], rows[symbols.index("d")], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(own[EMBEDDING][-3:], rows[-3:], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(own[EMBEDDING][0], rows[:-3].mean(0), rtol=1e-5, atol=1e-6)
 
 

@@ -78,6 +78,10 @@ class VitsTask(TrainingTask):
         return self.module.head_steps
 
     @property
+    def resting_steps(self) -> int:
+        return self.module.head_steps
+
+    @property
     def infeasible_reason(self) -> str:
         return "have fewer frames than symbols, with the blanks between them"
 
