@@ -228,6 +228,8 @@ def _tuned_voice(public: PublicVoice, epochs: int, batch: int) -> list[str]:
         f"  start: {{model: {quoted(public.location)}, rate_share: 1.0}},",
         f"  model: {model},  # the parent's",
         f"  vits: {{{small}posterior_steps: 1000}},  # in which the voice itself rests",
+        # Else both learn from recordings that a young posterior encoder aligns, and the speech loses its words.
+        "  freeze: [encoder/blocks, encoder/statistics, durations], rates: {encoder: 0.01},",
         "  export: {onnx: float32}}  # speaks without TensorFlow",
     ]
 

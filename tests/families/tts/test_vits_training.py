@@ -331,7 +331,8 @@ def test_a_piper_voice_gives_all_that_it_has_symbol_by_symbol(tmp_path: Path, ca
     file, weights = write_piper_voice(tmp_path / "voice")
     how = FeatureSettings.of({"sample_rate": 8_000, "hop_seconds": SMALL.hop / 8_000, "window_seconds": 0.004}, "test")
     dataset = make_dataset(tmp_path, how)
-    how_long = {"epochs": 2, "learning_rate": 1e-10}
+    how_long: dict[str, Any] = {"epochs": 2, "learning_rate": 1e-10}
+    how_long |= {"freeze": ["encoder/blocks", "encoder/statistics", "durations"], "rates": {"encoder": 0.01}}
     values = settings(model=SMALL.plain(), start={"model": str(file)}, vits={**HOW, "posterior_steps": 2}, **how_long)
     output = run(dataset.folder, tmp_path, values)
     said = capfd.readouterr().out
