@@ -303,27 +303,24 @@ def measure(
 
 def import_voice(voice: Path, folder: Path) -> Path:
     """The voice as `voxline models import --onnx float32` has it."""
-    model = folder / "voices" / f"{voice.stem}-{hash_file(voice)[:8]}"
-    if not model.exists():
-        family = find_family("tts")
-        parent = family.public_parent(str(voice))
-        if parent is None:
-            sys.exit(f"{voice}: no public voice")
-        with atomic_folder(model) as unfinished:
-            family.export_published(parent, unfinished, {}, voice.stem, "float32")
-    return model
+    return _import("tts", voice, voice, folder, {})
 
 
 def _recognizer(whisper: Path, folder: Path) -> Recognizer:
-    model = folder / "voices" / f"whisper-{hash_file(whisper / 'model.safetensors')[:8]}"
+    return Recognizer(_import("asr", whisper, whisper / "model.safetensors", folder, {"head": "decoder"}))
+
+
+def _import(family_name: str, source: Path, weights: Path, folder: Path, values: dict[str, Any]) -> Path:
+    """A public model, imported once; another one of the same name is another folder."""
+    model = folder / "voices" / f"{source.stem}-{hash_file(weights)[:8]}"
     if not model.exists():
-        family = find_family("asr")
-        parent = family.public_parent(str(whisper))
+        family = find_family(family_name)
+        parent = family.public_parent(str(source))
         if parent is None:
-            sys.exit(f"{whisper}: no public recognizer")
+            sys.exit(f"{source}: no public model of the family {family_name}")
         with atomic_folder(model) as unfinished:
-            family.export_published(parent, unfinished, {"head": "decoder"}, "whisper", "float32")
-    return Recognizer(model)
+            family.export_published(parent, unfinished, values, source.stem, "float32")
+    return model
 
 
 def _sound(synthesizer: Synthesizer | None, prompt: Prompt) -> tuple[Array, int]:
