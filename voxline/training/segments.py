@@ -16,7 +16,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.errors import SettingsError, WorkError
 from voxline.store.size_limits import load_npy
-from voxline.training.batches import Batch, Batches, Record, padded_length
+from voxline.training.batches import Batch, Batches, Record, SupportsRows, padded_length
 from voxline.training.task import shorten_list
 
 Array = npt.NDArray[np.float32]
@@ -167,14 +167,21 @@ class WaveformBatches(Batches):
     Frames and labels are padded to a length of few (`padded_length`): on CPUs TensorFlow keeps compiled code and
     buffers of each layer for the last thousand shapes that each thread has met.
 
+    With `symbols`, features are float32 [frames, hop + 1]: the number of the symbol that each frame has comes last.
+
     Args:
       needed_frames: the least of them, of a number of symbols; an utterance with fewer is left out.
       speakers: rows of a table, in whose order batches number speakers; (): all are number 0.
       options: those of `Batches`.
 
+    Attributes:
+      symbols: the number of each frame's symbol, by rows, float32 [frames, 1] each; None: it is not known.
+
     Raises:
       SettingsError, WorkError: as `check_speeds` and `RecordedWaveforms`.
     """
+
+    symbols: SupportsRows | None = None
 
     def __init__(
         self,
@@ -207,7 +214,10 @@ class WaveformBatches(Batches):
         record = self._records[row]
         samples = self._waveforms.read(row, 0, record.frames * self.hop)
         labels = np.array(self._alphabet.encode(record.text), np.int32)
-        return Example(record.id, record.text, record.speaker, samples.reshape(-1, self.hop), labels)
+        features = samples.reshape(-1, self.hop)
+        if self.symbols is not None:
+            features = np.concatenate([features, self.symbols[row]], axis=1)
+        return Example(record.id, record.text, record.speaker, features, labels)
 
 
 def check_speeds(dataset: Dataset) -> None:

@@ -200,7 +200,12 @@ def test_the_voices_rate_warms_up_when_its_posterior_has_learned(dataset: Datase
 
     # In the key: the same settings once began the voice at the whole rate.
     start = {"model": "voice.onnx"}
-    assert TtsFamily().training_inputs(settings(start=start), dataset).keys() == {"batches", "posterior", "warm_up"}
+    assert TtsFamily().training_inputs(settings(start=start), dataset).keys() == {
+        "alignment",
+        "batches",
+        "posterior",
+        "warm_up",
+    }
 
 
 def test_the_posterior_learns_from_speech_as_noisy_as_the_voices_latent_is(
@@ -337,6 +342,7 @@ def test_a_piper_voice_gives_all_that_it_has_symbol_by_symbol(tmp_path: Path, ca
     output = run(dataset.folder, tmp_path, values)
     said = capfd.readouterr().out
     assert "the first 2 steps train the posterior encoder alone" in said
+    assert "aligned 8 utterances of train by the parent's speech" in said
     assert "starts from tiny" in said
     assert "new symbols (mean): 'abc'" in said
 

@@ -340,6 +340,14 @@ class TtsTrainSettings(TrainSettings):
         """Whether a sharpener is trained after the voice, and exported in it."""
         return self.sharpen.kind != "none"
 
+    @property
+    def aligns_by_parent(self) -> bool:
+        """Whether a vits that starts from a voice without a posterior encoder is aligned by that voice's own speech:
+        the whole voice must be taken over as it is.
+        """
+        start = self.start
+        return self.vits.alignment == "parent" and bool(start.model) and start.keep == "all" and start.shrink == 1
+
     def of_voice_alone(self) -> Self:
         """The settings of the voice's training, without the sharpener that comes after it."""
         return self.weights_alone().model_copy(update={"sharpen": SharpenSettings()})

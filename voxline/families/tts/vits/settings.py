@@ -145,6 +145,12 @@ class VitsTrainingSettings(Settings):
     posterior_rate: float = pydantic.Field(
         5e-4, gt=0, le=1, description="learning rate of these steps, whatever the voice's own is (start.rate_share)"
     )
+    alignment: Literal["parent", "search"] = pydantic.Field(
+        "parent",
+        description="which frames of a recording are a symbol's: parent: a voice that starts from one without a "
+        "posterior encoder takes them from its parent's speech of each text, which time warping pairs with the "
+        "recording, once before training, and others search; search: the most probable path, at each step",
+    )
     segment_frames: int = pydantic.Field(
         32, ge=8, le=4096, description="frames of each utterance that are made sound of in a step"
     )

@@ -14,6 +14,7 @@ from voxline.errors import SettingsError
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
 from voxline.families.tts.task import LOGGED_SAMPLES, MAX_LENGTH_RATIO, render_comparison
+from voxline.families.tts.vits.alignment import align_split
 from voxline.families.tts.vits.export import export_trained_vits
 from voxline.families.tts.vits.network import MARKS, VitsOutput
 from voxline.families.tts.vits.settings import VitsSettings
@@ -42,6 +43,7 @@ class VitsTask(TrainingTask):
 
     settings: TtsTrainSettings
     module: VitsTrainModule
+    train: WaveformBatches
     dev: WaveformBatches
     counts_seconds = True
     marks = MARKS
@@ -120,11 +122,21 @@ class VitsTask(TrainingTask):
             print_status("train: takes the posterior encoder too; the discriminators begin at random")
             return
         steps = self.settings.vits.posterior_steps
+        # A posterior encoder that is too new finds wrong paths, from which durations and text encoder learn to mumble.
+        self.module.aligned = self.settings.aligns_by_parent
         self.module.learn_posterior_first()
         print_status(
             f"train: the posterior encoder and the discriminators begin at random; the first {steps:,} steps train the "
             "posterior encoder alone, on speech of the voice itself (train.vits.posterior_steps)"
         )
+
+    def encode_frozen_parts(self, folder: Path) -> None:
+        """Aligns each recording by the parent's speech of its text, where that is how this voice learns."""
+        if not self.module.aligned:
+            return
+        for split, batches in (("train", self.train), ("dev", self.dev)):
+            if batches.utterances:
+                batches.symbols = align_split(batches, folder, split, self.module.rehearse, self.dataset.features)
 
     def validate(self, step: int) -> ValidationOutput:
         # Free synthesis of some texts, and its distance from the recordings.
@@ -173,7 +185,7 @@ class VitsTask(TrainingTask):
         distances = []
         mels = []
         for row, spoken in enumerate(spoken_texts):
-            recorded = batch.features[row, : batch.frames[row]].reshape(-1)
+            recorded = batch.features[row, : batch.frames[row], : self._sizes.hop].reshape(-1)
             spoken_mels, recorded_mels = (
                 compute_features(samples, features)[:, features.mel_columns] for samples in (spoken, recorded)
             )

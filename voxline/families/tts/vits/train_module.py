@@ -33,6 +33,14 @@ LONGEST_SHARE = 2
 LATENT, SEGMENT, DURATION, SPEECH = 300, 301, 302, 303
 """Streams of random numbers: what is drawn from the posterior, where segments begin, noise of durations, speech."""
 
+SPEECH_SIGNATURE = (
+    tf.TensorSpec([None, None], tf.int32),
+    tf.TensorSpec([None], tf.int32),
+    tf.TensorSpec([None], tf.int32),
+    tf.TensorSpec([], tf.int32),
+)
+"""Types of labels, counts, speakers and the most frames of texts that are said."""
+
 
 class Agreement(NamedTuple):
     """What recordings and texts say of the latent.
@@ -53,7 +61,12 @@ class VitsTrainModule(TrainModule):
 
     The graph key is whether the posterior encoder alone trains, on the voice's own speech, and whether discriminators
     take part. Both gradients are of the weights before the step (docs/decisions/0066).
+
+    Attributes:
+      aligned: whether batches have the symbol of each frame; set before the first step. Otherwise it is searched.
     """
+
+    aligned = False
 
     def __init__(
         self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any, *, several_speakers: bool = False
@@ -88,6 +101,7 @@ class VitsTrainModule(TrainModule):
         # No gradient passes through a loop, and a graph costs minutes: one for the last batch of an epoch too.
         self.open_rows = True
         self._speech_graph = self._make_speech_graph()
+        self._rehearsal_graph = self._make_rehearsal_graph()
 
     @property
     def posterior(self) -> VitsPosterior:
@@ -173,6 +187,20 @@ class VitsTrainModule(TrainModule):
             outputs.append(VitsOutput(*(np.asarray(part) for part in output)))
         return outputs
 
+    def rehearse(
+        self, batch: Batch, row: int, max_frames: int
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Says a text of a batch without noise: samples, float32 [frames · hop], and the whole frames of each symbol
+        with blanks and ends, int64 [symbols'].
+        """
+        one_row = slice(row, row + 1)
+        speakers = np.zeros(1, np.int32) if batch.speakers is None else batch.speakers[one_row]
+        waveforms, frames, durations, symbols = self._rehearsal_graph(
+            batch.labels[one_row], batch.counts[one_row], speakers, max_frames
+        )
+        samples = np.asarray(waveforms[0, : int(frames[0]) * self.sizes.hop], np.float32)
+        return samples, np.asarray(durations[0, : int(symbols[0])], np.int64)
+
     def _agree(self, batch: BatchTensors, noise: Tensor | None) -> Agreement:
         """Compares recordings with texts; without `noise` nothing is drawn or dropped but the noise of durations."""
         model = self.model
@@ -180,17 +208,21 @@ class VitsTrainModule(TrainModule):
         frames = batch.frames
 
         # The posterior of each frame: q(z | recording), [batch, frames, latent].
-        mean_q, log_q = self.posterior(self._spectrogram(batch.features), frames, speaker)
+        mean_q, log_q = self.posterior(self._spectrogram(self._samples(batch)), frames, speaker)
         latent = mean_q
         if noise is not None:
             drawn = tf.random.stateless_normal(tf.shape(mean_q), _stream(noise, LATENT))
             latent = mask_padding(mean_q + drawn * tf.exp(log_q), frames)
         of_text = model.to_text(latent, frames, speaker)
 
-        # The prior of each symbol, p(z | text), and the path on which the recording's frames are most likely.
+        # The prior of each symbol, p(z | text), and the path: known, or the most probable one.
         ids, rows = model.with_marks(batch.labels, batch.counts)
         text, mean_p, log_p = model.encoder(ids, rows, noise)
-        path = best_path_alignment(frame_log_probabilities(of_text, mean_p, log_p), frames, rows)
+        if self.aligned:
+            numbers = tf.cast(batch.features[..., self.sizes.hop], tf.int32)
+            path = mask_padding(tf.one_hot(numbers, tf.shape(ids)[1]), frames)
+        else:
+            path = best_path_alignment(frame_log_probabilities(of_text, mean_p, log_p), frames, rows)
 
         # Equation 3, with the prior of each frame's own symbol.
         mean_p = path @ mean_p
@@ -231,7 +263,7 @@ class VitsTrainModule(TrainModule):
         first = self._first_frames(batch.frames, size, noise)
         frames = tf.minimum(batch.frames, size)
         generated = self.model.decoder(cut_frames(latent, first, size), frames, self._speaker_values(batch.speakers))
-        recorded = cut_frames(batch.features, first, size)
+        recorded = cut_frames(self._samples(batch), first, size)
 
         # Static lengths, which discriminators by period need.
         length = size * self.sizes.hop
@@ -289,6 +321,10 @@ class VitsTrainModule(TrainModule):
             terms["duration"] = self.how.duration * duration
         return terms
 
+    def _samples(self, batch: BatchTensors) -> Tensor:
+        """[batch, frames, hop], without the symbols of `WaveformBatches` behind them."""
+        return batch.features[..., : self.sizes.hop]
+
     def _spectrogram(self, samples: Tensor) -> Tensor:
         """Linear magnitudes [batch, frames, bins] of samples [batch, frames, hop], a window around each hop's middle.
 
@@ -308,13 +344,20 @@ class VitsTrainModule(TrainModule):
             rows = speakers if self.several_speakers else None
             return self.model.speak(labels, counts, max_frames=max_frames, speakers=rows)
 
-        signature = (
-            tf.TensorSpec([None, None], tf.int32),
-            tf.TensorSpec([None], tf.int32),
-            tf.TensorSpec([None], tf.int32),
-            tf.TensorSpec([], tf.int32),
-        )
-        return tf.function(speak, input_signature=signature, autograph=False)
+        return tf.function(speak, input_signature=SPEECH_SIGNATURE, autograph=False)
+
+    def _make_rehearsal_graph(self) -> Any:
+        scales = np.array([0.0, self.sizes.length, 0.0], "float32")
+
+        def rehearse(labels: Tensor, counts: Tensor, speakers: Tensor, max_frames: Tensor) -> Any:
+            rows = speakers if self.several_speakers else None
+            imagined = self.model.imagine(
+                labels, counts, max_frames=max_frames, scales=scales, speakers=rows, pad=_padded_length
+            )
+            waveforms = self.model.decoder(imagined.latent, imagined.frames, self.model.speaker_values(rows))
+            return waveforms, imagined.frames, imagined.durations, imagined.rows
+
+        return tf.function(rehearse, input_signature=SPEECH_SIGNATURE, autograph=False)
 
     def _variables(self) -> dict[str, list[Any]]:
         return {**super()._variables(), "discriminators": self.discriminators.weights if self.discriminators else []}
