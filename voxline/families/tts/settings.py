@@ -343,7 +343,7 @@ class TtsTrainSettings(TrainSettings):
     @property
     def aligns_by_parent(self) -> bool:
         """Whether a vits that starts from a voice without a posterior encoder is aligned by that voice's own speech:
-        the whole voice must be taken over as it is.
+        it must take the whole of that voice, as it is.
         """
         start = self.start
         return self.vits.alignment == "parent" and bool(start.model) and start.keep == "all" and start.shrink == 1
