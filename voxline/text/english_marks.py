@@ -107,7 +107,13 @@ _TIMES = re.compile(
     r"|(?<=\b[A-Za-z])\s\*\s(?=(?:[A-Za-z]\b|[0-9]))|(?<=[0-9])\s\*\s(?=[A-Za-z]\b)"
 )
 _POWER = re.compile(r"(?<=[0-9)])\*\*(?=[0-9(])")
-_STAR_KEY = re.compile(r"(?<=\b(?:dial|Dial|call|Call) )\*(?=[0-9])|(?<=\b[Pp]ress )\*(?=[0-9]|\s|[.,]|$)")
+_STAR_KEY = re.compile(r"(?<=\b(?:dial|Dial|call|Call) )\*(?=[0-9])|(?<=\b[Pp]ress )\*(?=[0-9])")
+_KEY = re.compile(
+    r"\b(?i:(?:press|dial|hit|push|enter|tap|(?:followed|separated|ended) by(?: an?| the)?|then|or|just) )([*#])"
+    r"(?=\s(?:key|sign|button|symbol|to|and|or|then|again|now|when|for|followed)\b|\s?[^\w\s](?!\w)|\s*$)"
+    r"|\b(?:[Tt]he|[Aa]) ([*#])(?=\s(?:key|button)\b)"
+)
+"""A key of a telephone that stands alone, where one is pressed or named: press * to end, a number followed by #."""
 _MINUS_GRADE = re.compile(
     r"(?:(?<=\b[aA] [A-DO])|(?<=\b(?:grade|blood) [A-DO])|(?<=\btype [A-DO])|(?<=\bgot [A-DO])|(?<=\b[aA]n A)"
     r"|(?<=\btype AB))"
@@ -230,6 +236,12 @@ def _negative(match: re.Match[str]) -> str:
     if float(match[1]) < float(match[2]):
         raise has_two_readings(f"{match[0]}{match[2]}", "minus, or to")
     return f"{match[1]} minus "
+
+
+def _key(match: re.Match[str]) -> str:
+    """Press star, followed by pound."""
+    sign = match[1] or match[2]
+    return f"{match[0][:-1]}{'star' if sign == '*' else 'pound'}"
 
 
 def _marked(match: re.Match[str]) -> str:
@@ -500,6 +512,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _STARS.sub(r"\1 star", text),
     lambda text: _POWER.sub(" to the power of ", text),
     lambda text: _STAR_KEY.sub("star ", text),
+    lambda text: _KEY.sub(_key, text),
     lambda text: _MINUS_GRADE.sub(" minus", text),
     lambda text: _TIMES.sub(" times ", text),
     lambda text: _HIDDEN.sub(_hidden, text),
