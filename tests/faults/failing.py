@@ -12,6 +12,7 @@ import mmap
 import os
 import signal
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class FailingDisk:
         self._how, self._at, self._main = how, at, os.getpid()
         self._shared = mmap.mmap(-1, _COUNT.size)
         self._trace = trace
+        self._turn = threading.Lock()  # of the threads of a process: training writes checkpoints in one
 
     def watches(self, path: Any) -> bool:
         if isinstance(path, int):
@@ -50,17 +52,20 @@ class FailingDisk:
         Raises:
           OSError: it fails.
         """
-        count = _COUNT.unpack_from(self._shared)[0] + 1
-        _COUNT.pack_into(self._shared, 0, count)
-        if self._trace is not None:
-            with _OPEN(self._trace, "a") as file:
-                file.write(f"{'worker' if os.getpid() != self._main else 'main'} {what}\n")
+        with self._turn:
+            count = _COUNT.unpack_from(self._shared)[0] + 1
+            _COUNT.pack_into(self._shared, 0, count)
+            if self._trace is not None:
+                with _OPEN(self._trace, "a") as file:
+                    file.write(f"{'worker' if os.getpid() != self._main else 'main'} {what}\n")
         if self._how == READ_ONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if self._how == FULL and count >= self._at and what in GROWING:
             if what == "write" and count == self._at:
                 return True
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._how == HALF:  # the next write: threads do not always change things in the same order
+            return what == "write" and count >= self._at
         if count == self._at:
             if self._how == KILLED:
                 os.killpg(0, signal.SIGKILL)
@@ -68,7 +73,6 @@ class FailingDisk:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._how == BROKEN:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return self._how == HALF
         return False
 
     def half_written(self) -> None:

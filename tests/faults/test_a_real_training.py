@@ -80,7 +80,7 @@ def test_a_training_that_is_stopped_while_it_exports_resumes(
     assert not list(tmp_path.glob("store/train/*/.*.part"))
 
 
-@pytest.mark.parametrize("kilobytes", [200, 400, 550])
+@pytest.mark.parametrize("kilobytes", [200, 400, 500])
 def test_a_training_on_a_disk_that_fills_resumes_once_there_is_room(
     kilobytes: int, corpus: Path, undisturbed: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voxline.training.checkpoints import ARRAYS_FILE, Checkpoints
+from voxline.training.checkpoints import ARRAYS_FILE, Checkpoints, CheckpointWriter
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -59,6 +59,25 @@ def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
     for value in (1, 2):
         checkpoints.write(7, arrays(value), {"value": value})
     assert checkpoints.read(7)[1] == {"value": 2}
+
+
+def test_a_thread_writes_one_after_the_other_and_its_error_comes_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    told = []
+    with CheckpointWriter(Checkpoints(tmp_path / "whole", limit=2), lambda: told.append("written")) as writer:
+        for step in (1, 2):
+            writer.begin(step, arrays(step), {"step": step})
+        assert told == ["written"]
+    assert told == ["written", "written"]
+    assert Checkpoints(tmp_path / "whole", 2).steps() == [1, 2]
+
+    writer = CheckpointWriter(Checkpoints(tmp_path / "file", limit=2))
+    writer.begin(1, arrays(1), {})
+    with pytest.raises(NotADirectoryError):
+        writer.begin(2, arrays(2), {})
+    writer.begin(3, arrays(3), {})
+    with pytest.raises(NotADirectoryError), writer:
+        pass
 
 
 WRITER = """

@@ -1,15 +1,19 @@
-"""A training that a signal stops saves a checkpoint wherever it is, and resumes to the weights of one that was not."""
+"""A training that ends before its end resumes to the weights of one that did not: stopped by a signal, which saves a
+checkpoint wherever it is, killed, or on a disk that fails. Checkpoints are written while training continues."""
 
+import concurrent.futures
+import errno
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.training.processes import read_log, start_process
 from tests.training.toy_family import ToyTask, ToyTrainModule, ToyTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.training.batches import Batch
@@ -113,6 +117,213 @@ def test_a_signal_ends_the_building_of_a_graph_at_once(accumulate: int, tones: D
     # What is left behind is whole: the same module builds the graph again, and trains.
     del task.module.compute_losses
     assert Trainer(task, tmp_path).fit().state.step == 3 * task.train.steps
+
+
+class WatchedTraining:
+    """A training with a checkpoint every 4 steps, whose writes of files and whose steps a test can hold up.
+
+    Attributes:
+      before_step: called with the number of completed steps.
+      before_write: called in the thread that writes, with the number of checkpoints that it wrote before.
+    """
+
+    def __init__(self, dataset: Dataset, folder: Path, checkpoint_steps: int = 4) -> None:
+        chosen = ToyTrainSettings.of({**settings().plain(), "checkpoint_steps": checkpoint_steps})
+        self.saved: list[int] = []
+        self.trainer = Trainer(ToyTask(chosen, dataset), folder, lambda: self.saved.append(self.trainer.state.step))
+        self.trainer.checkpoints.limit = 0  # 0: all stay
+        self.before_step: Callable[[int], None] = lambda completed: None
+        self.before_write: Callable[[int], None] = lambda count: None
+        self.module = self.trainer.module
+        train_step = self.module.train_step
+        savez = np.savez
+        written: list[str] = []
+
+        def train(batch: Batch, rate: float, completed: int) -> StepResult:
+            self.before_step(completed)
+            return train_step(batch, rate, completed)
+
+        def write(file: Any, **arrays: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                self.before_write(len(written))
+                written.append("begun")
+            savez(file, **arrays)
+
+        self.module.train_step = train  # type: ignore[method-assign, assignment]
+        self.savez = write
+
+    def fit(self) -> TrainResult:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(np, "savez", self.savez)
+            return self.trainer.fit()
+
+    def await_write(self) -> None:
+        writing = self.trainer._writer._writing
+        assert writing is not None
+        concurrent.futures.wait([writing])
+
+
+def assert_resumes(folder: Path, dataset: Dataset, whole: TrainResult, step: int) -> None:
+    """Checks the newest checkpoint of a training that ended early, and the weights at the end of one that continues."""
+    assert Checkpoints(folder / "checkpoints", 0).steps()[-1] == step
+    resumed = Trainer(ToyTask(settings(), dataset), folder).fit()
+    assert resumed.state == whole.state
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], weights)
+    assert not list(folder.glob("*/.*"))
+
+
+@pytest.mark.slow
+def test_training_goes_on_while_the_state_of_a_step_is_written(
+    whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+    later = threading.Event()
+    states = {}
+
+    def before_step(completed: int) -> None:
+        if completed == 4:
+            states.update(training.module.state())
+        if completed == 6:
+            later.set()
+
+    def before_write(count: int) -> None:
+        assert later.wait(60), "no step while a checkpoint was written"
+
+    training.before_step = before_step
+    training.before_write = before_write
+    trained = training.fit()
+    arrays, state = training.trainer.checkpoints.read(4)
+    assert state["step"] == 4
+    assert arrays.keys() == states.keys()
+    for name, values in states.items():
+        np.testing.assert_array_equal(arrays[name], values)
+
+    # Each is reported once, between steps, the last one too.
+    assert len(training.saved) == len(training.trainer.checkpoints.steps()) == 9
+    assert training.saved[-1] == 30
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(trained.weights[name], weights)
+
+
+@pytest.mark.slow
+def test_one_checkpoint_is_written_at_a_time(tones: Dataset, tmp_path: Path) -> None:
+    training = WatchedTraining(tones, tmp_path, checkpoint_steps=1)
+    completed: list[int] = []
+    seen: list[int] = []
+
+    def before_write(count: int) -> None:
+        if count == 0:
+            threading.Event().wait(0.5)  # the time of many steps
+            seen.append(completed[-1])
+
+    training.before_step = completed.append
+    training.before_write = before_write
+    training.fit()
+    assert seen == [1]  # the second step ended, and waits to be written
+    assert training.trainer.checkpoints.steps() == list(range(1, 31))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("failing", "before", "last"), [(1, 4, 9), (8, 28, 30)], ids=["between", "the last one"])
+def test_a_checkpoint_that_cannot_be_written_ends_the_training_at_the_next_step(
+    failing: int, before: int, last: int, whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+
+    def before_write(count: int) -> None:
+        if count == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    training.before_step = lambda completed: training.await_write() if completed == 8 else None
+    training.before_write = before_write
+    with pytest.raises(OSError, match="No space left") as failed:
+        training.fit()
+    assert failed.value.errno == errno.ENOSPC
+    assert training.trainer.state.step == last
+    assert len(training.saved) == failing
+    assert_resumes(tmp_path, tones, whole, before)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_cannot_be_written_is_told_beside_another_error(
+    tones: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+
+    def before_step(completed: int) -> None:
+        if completed == 8:
+            raise RuntimeError("of the step")
+
+    def before_write(count: int) -> None:
+        if count == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    training.before_step = before_step
+    training.before_write = before_write
+    with pytest.raises(RuntimeError, match="of the step"):
+        training.fit()
+    assert "train: the checkpoint of step 8 was not saved: [Errno 5]" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_signal_waits_for_the_checkpoint_that_is_being_written(
+    whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+    stopped = threading.Event()
+
+    def before_step(completed: int) -> None:
+        if completed == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+            stopped.set()
+
+    def before_write(count: int) -> None:
+        if count == 1:
+            assert stopped.wait(60)
+            threading.Event().wait(0.5)
+
+    training.before_step = before_step
+    training.before_write = before_write
+    with pytest.raises(KeyboardInterrupt):
+        training.fit()
+    assert training.trainer.checkpoints.steps() == [4, 8, 9]
+    assert len(training.saved) == 3
+    assert_resumes(tmp_path, tones, whole, 9)
+
+
+def train_until_killed_in_a_write(dataset: Path, folder: Path) -> None:
+    """Trains; a kill comes when half of the second checkpoint is written, and training has gone on."""
+    training = WatchedTraining(Dataset.read(dataset), folder)
+    later = threading.Event()
+    savez = training.savez
+
+    def write(file: Any, **arrays: Any) -> None:
+        if (
+            threading.current_thread() is not threading.main_thread()
+            and (folder / "checkpoints/step-00000004").exists()
+        ):
+            file.write(b"PK" * 1_000)
+            file.flush()
+            later.wait(60)
+            os.kill(os.getpid(), signal.SIGKILL)
+        savez(file, **arrays)
+
+    training.before_step = lambda completed: later.set() if completed == 9 else None
+    training.savez = write
+    training.fit()
+
+
+@pytest.mark.slow
+def test_a_training_killed_while_a_checkpoint_is_written_resumes_from_the_one_before(
+    whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    process = start_process(train_until_killed_in_a_write, tones.folder, tmp_path / "run", log=log)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, read_log(log)
+    assert list((tmp_path / "run" / "checkpoints").glob(".*.part"))
+    assert_resumes(tmp_path / "run", tones, whole, 4)
 
 
 def test_handlers_are_as_before_and_what_is_ignored_stays_ignored() -> None:

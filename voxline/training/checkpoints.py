@@ -4,9 +4,11 @@ checkpoints/step-00001200/arrays.npz   weights and the moments of the optimizer
 checkpoints/step-00001200/state.json   progress of training, and the hash of arrays.npz
 """
 
-from collections.abc import Collection
+import concurrent.futures
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,3 +75,62 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread, so that training continues meanwhile; one at a time.
+
+    The next call reports the outcome in the thread that trains: it calls `on_written`, or raises the error. At the end
+    of the context no write is in progress. If another error ends it, that one stays, and a failed write is printed.
+
+    Args:
+      on_written: called after each checkpoint.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, on_written: Callable[[], None] = lambda: None) -> None:
+        self._checkpoints = checkpoints
+        self._on_written = on_written
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._writing: concurrent.futures.Future[None] | None = None
+        self._step = 0
+
+    def begin(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
+        """Begins to write one, once the one before is written. Nobody may change the arrays or the state any more."""
+        self.finish()
+        self._step = step
+        self._writing = self._thread.submit(self._checkpoints.write, step, arrays, state)
+
+    def poll(self) -> None:
+        """Like `finish`, where the write has ended already; else training continues."""
+        if self._writing is not None and self._writing.done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Waits for the write in progress, if there is one.
+
+        Raises:
+          OSError: it could not be written.
+        """
+        if self._writing is None:
+            return
+        # An interrupt of the wait leaves it to `__exit__`, which waits again.
+        concurrent.futures.wait([self._writing])
+        writing = self._writing
+        self._writing = None
+        writing.result()
+        self._on_written()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.finish()
+        except Exception as failure:
+            if error is None:
+                raise
+            print_status(f"train: the checkpoint of step {self._step} was not saved: {failure}")
+        finally:
+            self._thread.shutdown()

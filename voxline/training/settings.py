@@ -312,7 +312,10 @@ class TrainSettings(Settings):
         description="share of utterances that may be left out because they are too short for their labels",
     )
     checkpoint_steps: int = pydantic.Field(
-        500, ge=1, description="steps between checkpoints; each validation and each epoch writes one too"
+        500,
+        ge=1,
+        description="steps between checkpoints, which a thread writes while training continues; each validation and "
+        "each epoch writes one too",
     )
 
     checkpoints_kept: ClassVar[int] = 3

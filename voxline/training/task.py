@@ -158,7 +158,7 @@ class Trainable(Protocol):
         """The moving average of `weights` over the steps; None if `train.average.ema_decay` is 0."""
 
     def state(self) -> Arrays:
-        """Everything that a training step changes, including `weights`."""
+        """Copies of everything that a training step changes, including `weights`: a thread writes them to a file."""
 
     def restore(self, arrays: Arrays) -> None:
         """Restores what `state` returned."""

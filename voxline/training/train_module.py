@@ -349,7 +349,7 @@ class TrainModule(abc.ABC):
         return shown
 
     def state(self) -> Arrays:
-        """Everything that a training step changes."""
+        """Copies of everything that a training step changes."""
         return {
             f"{name}/{index}": _to_numpy(variable)
             for name, variables in self._variables().items()
@@ -692,5 +692,5 @@ def _add(total: Tensor | None, value: Tensor | None) -> Tensor | None:
 
 
 def _to_numpy(variable: Any) -> npt.NDArray[Any]:
-    value: npt.NDArray[Any] = np.asarray(tf.convert_to_tensor(variable))
-    return value
+    """A copy: on a CPU an array can be TensorFlow's own memory, and training continues while it is written."""
+    return np.array(tf.convert_to_tensor(variable))

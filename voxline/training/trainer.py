@@ -17,7 +17,7 @@ from voxline.report.page import plural
 from voxline.training import devices
 from voxline.training.averaging import MOVING, TRAINED, mean_weights
 from voxline.training.batches import Batch
-from voxline.training.checkpoints import Arrays, Checkpoints
+from voxline.training.checkpoints import Arrays, Checkpoints, CheckpointWriter
 from voxline.training.memory import fit_memory
 from voxline.training.optimizer import learning_rate
 from voxline.training.pruner import PairedPruner, write_errors
@@ -84,7 +84,8 @@ class Trainer:
 
     Args:
       folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
-      on_checkpoint: called by the chief after each checkpoint, for example to upload it.
+      on_checkpoint: called by the chief after each checkpoint, for example to upload it; between two steps, and while
+        no checkpoint is being written.
       pruner: ends the training of a trial that is worse than another one, by an error.
     """
 
@@ -97,7 +98,6 @@ class Trainer:
     ) -> None:
         self.task = task
         self.settings = task.settings
-        self.on_checkpoint = on_checkpoint
         self.pruner = pruner
         self.batches = task.train
         self.module = task.module
@@ -114,6 +114,7 @@ class Trainer:
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
         self.best_checkpoints = Checkpoints(folder / "best", 0)
+        self._writer = CheckpointWriter(self.checkpoints, on_checkpoint)
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
         self.state = TrainState()
         self._began = time.perf_counter()
@@ -132,6 +133,7 @@ class Trainer:
 
         Raises:
           WorkError: the loss or gradient of too many steps was not finite.
+          OSError: a checkpoint could not be written; the steps since it began, at most one and a validation, are lost.
           PrunedError: the training is worse than another one; its checkpoint remains.
           KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved.
         """
@@ -151,12 +153,14 @@ class Trainer:
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
 
         # Signals are noted until the last step: each lets the step that runs end, and its checkpoint be saved.
-        with self.signals.noted():
+        with self.signals.noted(), self._writer:
             try:
                 stopped = self._train_epochs()
+                self._writer.finish()
                 self.signals.check()
             except StopRequested as stop:
                 self._save_checkpoint()
+                self._writer.finish()
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     print_status(
                         f"train: stopped after step {state.step:,} of {self.total_steps:,}; its checkpoint is saved"
@@ -189,6 +193,7 @@ class Trainer:
             for batch in self.batches.epoch(state.epoch, state.batch):
                 epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
                 self._train_step(batch)
+                self._writer.poll()
                 loss = "" if self._last_loss is None else f", loss {self._last_loss:.2f}"
                 note = f"{epoch}, step {state.step}{loss}, data wait {self._data_wait():.0%}"
                 progress.advance(len(batch.ids), note)
@@ -320,6 +325,8 @@ class Trainer:
             self.logger.log_distributions(state.step, self.module.distributions())
             self.logger.write_curves(state.curve, state.validations)
             if result in self._best():
+                # The best weights of a checkpoint that is not written yet must not go: it may fail.
+                self._writer.finish()
                 self.best_checkpoints.write(state.step, weights, {})
                 self.best_checkpoints.keep(self._needed_steps())
 
@@ -359,12 +366,13 @@ class Trainer:
         return {result.step for undone in range(checkpoints) for result in self._best(undone)}
 
     def _save_checkpoint(self) -> None:
-        """All workers read the state, because reading a variable may need all of them; the chief writes it."""
+        """All workers read the state, because reading a variable may need all of them; the chief's thread writes it."""
         self._read_results()
+        self._writer.finish()  # before the copy: two of them would be in memory
         arrays = self.module.state()
         if self.is_chief:
-            self.checkpoints.write(self.state.step, arrays, dataclasses.asdict(self.state))
-            self.on_checkpoint()
+            # Both are copies: the next step changes neither.
+            self._writer.begin(self.state.step, arrays, dataclasses.asdict(self.state))
 
     def _resume(self) -> None:
         # Weights, optimizer and progress as they were.
