@@ -1,7 +1,8 @@
-"""A public voice as it comes, beside its own runtime; and one tuned from it on the recordings of a person.
+"""A public voice as it comes, beside its own runtime; one tuned from it on a person's recordings, and one from nothing.
 
   python -W ignore -m benchmarks.public_voices joe VOICE.onnx WHISPER TEXTS
   python -W ignore -m benchmarks.public_voices tuned VOICE.onnx WHISPER TEXTS PROMPTS ENCODER    (make bench-voices)
+  python -W ignore -m benchmarks.public_voices nothing VOICE.onnx WHISPER TEXTS PROMPTS ENCODER
 
 The texts are the prompts of Debian's packages asterisk-core-sounds-en-g722 and -wav (CC BY-SA 3.0), of which TEXTS has
 a line `name: text` each. 60 of 4 to 40 words without spelled letters, by the hash of their first name, are the test: no
@@ -119,25 +120,79 @@ def rows_tuned(
     """What the tuned voice is worth, beside the recordings and beside the voice that it was tuned from."""
     corpus = write_prompts(prompts, texts, folder / "prompts")
     model, spent = train(corpus, folder / "tuned", str(voice), changes)
-    table = [Row.of("tuned: training", f"{spent / 3600:.2f} CPU hours", "", spent / 3600, "<=", 4.0)]
+    listeners = Listeners(_recognizer(whisper, folder), SpeakerEncoder(wheel))
+    judged = judge(model, texts, corpus, folder / "speech", listeners, import_voice(voice, folder))
 
-    # The same texts by the tuned voice, by its parent, and in the recordings.
-    recognizer = _recognizer(whisper, folder)
-    encoder = SpeakerEncoder(wheel)
+    table = [Row.of("tuned: training", f"{spent / 3600:.2f} CPU hours", "", spent / 3600, "<=", 4.0)]
+    name = f"tuned: {len(judged.wrong)} unseen prompts, words wrong by Whisper tiny.en"
+    peer = f"{with_interval(judged.wrong_recorded)} of the recordings"
+    table.append(Row.of(name, with_interval(judged.wrong), peer, _rate(judged.wrong), "<=", 0.10))
+    name = "tuned: DNSMOS, as a share of the recordings'"
+    share = judged.opinion / judged.opinion_recorded
+    table.append(Row.of(name, f"{judged.opinion:.2f}", f"{judged.opinion_recorded:.2f}", share, ">=", 0.85))
+    name = "tuned: sentences that sound nearer to the person than to the parent"
+    of_parent = f"{judged.closeness:.2f} ({judged.closeness_to_parent:.2f} to the parent)"
+    told = f"{judged.nearer} of {len(judged.wrong)}, likeness {of_parent}"
+    peer = f"likeness {judged.closeness_recorded:.2f} of the recordings"
+    return [*table, Row.of(name, told, peer, judged.nearer / len(judged.wrong), ">=", 0.95)]
+
+
+def print_from_nothing(
+    voice: Path, whisper: Path, texts: Path, prompts: Path, wheel: Path, folder: Path, changes: Sequence[str]
+) -> None:
+    """Prints what a voice is worth that `config init` trains from nothing on the same recordings; it has no bar."""
+    corpus = write_prompts(prompts, texts, folder / "prompts")
+    model, spent = train(corpus, folder / "nothing", "", changes)
+    listeners = Listeners(_recognizer(whisper, folder), SpeakerEncoder(wheel))
+    judged = judge(model, texts, corpus, folder / "speech from nothing", listeners, import_voice(voice, folder))
+
+    share = judged.opinion / judged.opinion_recorded
+    wrong = with_interval(judged.wrong)
+    print(f"from nothing: training {spent / 3600:.2f} CPU hours")
+    print(f"from nothing: {len(judged.wrong)} unseen prompts, words wrong by Whisper tiny.en {wrong}")
+    print(f"from nothing: DNSMOS {judged.opinion:.2f}, {share:.2f} of the recordings'")
+    print(
+        f"from nothing: likeness to the person {judged.closeness:.2f} ({judged.closeness_recorded:.2f} of recordings)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Listeners:
+    """Who hears a voice."""
+
+    recognizer: Recognizer
+    encoder: SpeakerEncoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """What the test sentences of a voice are worth, and the recordings of the same texts.
+
+    Attributes:
+      wrong, wrong_recorded: words of each sentence.
+      opinion, opinion_recorded: DNSMOS.
+      closeness, closeness_recorded, closeness_to_parent: mean likeness to the person, and to the public voice.
+      nearer: sentences that are more like the person than like the public voice.
+    """
+
+    wrong: list[SumAndWeight]
+    wrong_recorded: list[SumAndWeight]
+    opinion: float
+    opinion_recorded: float
+    closeness: float
+    closeness_recorded: float
+    closeness_to_parent: float
+    nearer: int
+
+
+def judge(model: Path, texts: Path, corpus: Path, speech: Path, listeners: Listeners, parent: Path) -> Judged:
+    """Judges a voice by the test prompts; `speech` keeps its sound, and folders beside it that of the others."""
     all_prompts = split_prompts(texts, corpus)
     tested = [prompt for prompt in all_prompts if prompt.split == "test"]
+    folder = speech.parent
+    recognizer, encoder = listeners.recognizer, listeners.encoder
     recorded = measure(None, tested, recognizer, folder / "recordings", encoder)
-    spoken = measure(model, tested, recognizer, folder / "speech", encoder)
-
-    wrong = [each.words for each in spoken]
-    wrong_recorded = [each.words for each in recorded]
-    name = f"tuned: {len(tested)} unseen prompts, words wrong by Whisper tiny.en"
-    peer = f"{with_interval(wrong_recorded)} of the recordings"
-    table.append(Row.of(name, with_interval(wrong), peer, _rate(wrong), "<=", 0.10))
-
-    opinion, opinion_recorded = (statistics.mean(each.opinion for each in side) for side in (spoken, recorded))
-    name = "tuned: DNSMOS, as a share of the recordings'"
-    table.append(Row.of(name, f"{opinion:.2f}", f"{opinion_recorded:.2f}", opinion / opinion_recorded, ">=", 0.85))
+    spoken = measure(model, tested, recognizer, speech, encoder)
 
     # Where she is, by recordings that are no part of the test; where the parent is, by the texts of these.
     known = [
@@ -145,19 +200,22 @@ def rows_tuned(
         for prompt in all_prompts
         if prompt.split == "train" and _is_sentence(normalize_english_words(prompt.text))
     ][:COMPARED]
-    person, parent = (
+    of_person, of_parent = (
         mean_place([each.place for each in measure(source, known, None, folder / place, encoder)])
-        for source, place in ((None, "person"), (import_voice(voice, folder), "parent"))
+        for source, place in ((None, "person"), (parent, "parent"))
     )
-    nearer = [likeness(each.place, person) > likeness(each.place, parent) for each in spoken]
-    closeness = statistics.mean(likeness(each.place, person) for each in spoken)
-    closeness_recorded = statistics.mean(likeness(each.place, person) for each in recorded)
-    closeness_to_parent = statistics.mean(likeness(each.place, parent) for each in spoken)
-    name = "tuned: sentences that sound nearer to the person than to the parent"
-    told = f"{sum(nearer)} of {len(nearer)}, likeness {closeness:.2f} ({closeness_to_parent:.2f} to the parent)"
-    peer = f"likeness {closeness_recorded:.2f} of the recordings"
-    table.append(Row.of(name, told, peer, sum(nearer) / len(nearer), ">=", 0.95))
-    return table
+    to_person = [likeness(each.place, of_person) for each in spoken]
+    to_parent = [likeness(each.place, of_parent) for each in spoken]
+    return Judged(
+        wrong=[each.words for each in spoken],
+        wrong_recorded=[each.words for each in recorded],
+        opinion=statistics.mean(each.opinion for each in spoken),
+        opinion_recorded=statistics.mean(each.opinion for each in recorded),
+        closeness=statistics.mean(to_person),
+        closeness_recorded=statistics.mean(likeness(each.place, of_person) for each in recorded),
+        closeness_to_parent=statistics.mean(to_parent),
+        nearer=sum(person > other for person, other in zip(to_person, to_parent, strict=True)),
+    )
 
 
 def split_prompts(texts: Path, corpus: Path | None = None) -> list[Prompt]:
@@ -214,7 +272,10 @@ def write_prompts(prompts: Path, texts: Path, corpus: Path) -> Path:
 
 
 def train(corpus: Path, run_dir: Path, parent: str, changes: Sequence[str]) -> tuple[Path, float]:
-    """Tunes the parent as `config init` says, or resumes; returns the exported voice and processor seconds."""
+    """Trains as `config init` says, from a parent or from nothing (""), or resumes.
+
+    Returns the exported voice, and processor seconds.
+    """
     config_file = run_dir.with_suffix(".yaml")
     if not config_file.exists():
         write_config(propose_config(corpus, pipeline="tts", parent=parent), config_file)
@@ -396,12 +457,12 @@ def main() -> None:
         "texts": "file of lines `name: text`", "prompts": "folder en_US_f_Allison of a package",
         "encoder": "wheel of Resemblyzer",
     }  # fmt: skip
-    for command, needed in {"joe": list(arguments)[:3], "tuned": list(arguments)}.items():
+    for command, needed in {"joe": list(arguments)[:3], "tuned": list(arguments), "nothing": list(arguments)}.items():
         subparser = commands.add_parser(command)
         for name in needed:
             subparser.add_argument(name, type=Path, help=arguments[name])
         subparser.add_argument("--folder", type=Path, default=Path("runs/public-voices"), help="keeps what was made")
-        if command == "tuned":
+        if command != "joe":
             subparser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the config of the training")
     pace = commands.add_parser("pace")
     pace.add_argument("model", type=Path)
@@ -415,8 +476,10 @@ def main() -> None:
     of_voice = (options.voice, options.whisper, options.texts)
     if options.command == "joe":
         print_table(rows_as_it_comes(*of_voice, folder))
-    else:
+    elif options.command == "tuned":
         print_table(rows_tuned(*of_voice, options.prompts, options.encoder, folder, options.set))
+    else:
+        print_from_nothing(*of_voice, options.prompts, options.encoder, folder, options.set)
 
 
 if __name__ == "__main__":
