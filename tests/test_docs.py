@@ -168,7 +168,7 @@ def test_the_words_for_newcomers_are_keys_and_commands() -> None:
         section, _, name = key.rpartition(".")
         assert f"| `{name}` |" in sections.get(section, "") or key in sections, key
     command = typer.main.get_command(app)
-    for words in re.findall(r"`voxline ([a-z ]+)", page.replace("voxline train", "")):
+    for words in re.findall(r"`voxline ([a-z -]+)", page.replace("voxline train", "")):
         group = command
         for word in words.split():
             if not hasattr(group, "commands"):

@@ -17,6 +17,7 @@ import pytest
 import soundfile
 
 from tests.closures import ROOT
+from tests.hub_server import TOKEN, Repository, serve_hub
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.tone_tts_model import export_onnx_voice
 from tests.waiting import wait_until
@@ -25,6 +26,7 @@ from voxline.audio.wav import to_int16
 from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.inference.recognizer import Recognizer
+from voxline.pipelines.hub import write_release
 from voxline.registry.models import find_model
 
 pytestmark = pytest.mark.skipif(
@@ -195,6 +197,20 @@ def test_the_core_transcribes_synthesizes_serves_and_scores(install: Callable[[s
         said = core.voxline("transcribe", str(clip), "--model", str(DEMO)).strip()
         assert said == Recognizer(find_model(DEMO)).transcribe(clip)
         print(f"\nthe demo's recognizer: {said}")
+
+    # One of the Hub, by its name.
+    write_release(model, core.folder / "release", "voices/tones")
+    files = {
+        file.relative_to(core.folder / "release").as_posix(): file for file in (core.folder / "release").rglob("*")
+    }
+    with serve_hub() as hub:
+        hub.repositories["voices/tones"] = Repository([])
+        hub.repositories["voices/tones"].commit(
+            {name: file.read_bytes() for name, file in files.items() if file.is_file()}
+        )
+        variables = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN}
+        load = "import voxline; print(voxline.from_pretrained('voices/tones').transcribe('a.wav'))"
+        assert core.code(load, **variables).splitlines()[-1] == "three one"
 
     # A model of another folder goes into a registry by the command.
     core.code(f"""

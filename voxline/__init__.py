@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from voxline.api import (
         cer,
+        from_pretrained,
         load_model,
         load_recognizer,
         load_synthesizer,
         open_dataset,
+        push_to_hub,
         run,
         wer,
     )
@@ -45,11 +47,13 @@ __all__ = [
     "align_recording",
     "cer",
     "compute_features",
+    "from_pretrained",
     "load_audio",
     "load_model",
     "load_recognizer",
     "load_synthesizer",
     "open_dataset",
+    "push_to_hub",
     "read_manifest",
     "read_rejects",
     "run",

@@ -94,6 +94,62 @@ def load_model(location: Path | str) -> Any:
 
 
 @naming_extras()
+def from_pretrained(location: Path | str, *, revision: str = "", language: str = "") -> Any:
+    """Loads a model of the Hugging Face Hub, or one of this machine, of any family.
+
+    Args:
+      location: `owner/name` or `hf://owner/name[@commit]`: what `push_to_hub` wrote, or a public recognizer or voice
+        that Voxline knows, which is exported once; else as for `load_recognizer`.
+      revision: a commit, branch or tag; empty: the newest commit, which a line says. A private model needs the token
+        of `hf auth login`, or HF_TOKEN.
+      language: of a public Whisper of several languages, such as "en".
+
+    Returns:
+      As for `load_model`.
+
+    Raises:
+      SettingsError: the Hub has no such model for you, or it is of no network of ours.
+      TransientError: the Hub cannot be reached, and the commit is not on this machine.
+      WorkError: the model is damaged.
+
+    Example:
+      recognizer = voxline.from_pretrained("owner/digits", revision="COMMIT")
+      recognizer.transcribe("recording.flac")
+    """
+    from voxline.pipelines.hub import find_pretrained
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return load_model(find_pretrained(location, revision, language))
+
+
+@naming_extras()
+def push_to_hub(
+    model: Path | str, repository: str, *, public: bool = False, over: str = "", transformers: bool = False
+) -> str:
+    """Uploads a model to the Hugging Face Hub, as `voxline models push-to-hub` does.
+
+    Args:
+      model: as for `load_recognizer`.
+      repository: `owner/name`; created, private unless `public`, if it is new.
+      over: a commit that others made there, and that may be overwritten.
+      transformers: in the form that `transformers` loads, which networks of public models have.
+
+    Returns:
+      `hf://owner/name@commit`.
+
+    Raises:
+      SettingsError: nobody is logged in, the Hub refuses, or the model's registry did not push its newest commit.
+      TransientError: the Hub cannot be reached.
+      WorkError: the model is damaged.
+    """
+    from voxline.pipelines.hub import OWN_FORM, TRANSFORMERS_FORM, push_model
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    form = TRANSFORMERS_FORM if transformers else OWN_FORM
+    return push_model(str(model), repository, form=form, public=public, over=over).location
+
+
+@naming_extras()
 def open_dataset(location: Path | str) -> "DatasetReader":
     """Opens a dataset that extract or publish wrote.
 

@@ -17,6 +17,7 @@ from voxline.families.family import find_family
 from voxline.inference.saved_model import CURVES_FILE, exported_folder
 from voxline.inference.tensorflow_import import hidden_packages, start_tensorflow
 from voxline.progress import print_status
+from voxline.registry.hub import is_release
 from voxline.registry.parents import RANDOM_WEIGHTS, Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.settings import Settings, merge
@@ -147,7 +148,8 @@ def _find_start(settings: TrainSettings, dataset: Dataset, registry: Path | str)
     test = _test_recordings(dataset)
 
     def find(model: str, own_name: str, otherwise: str, setting: str) -> Parent | None:
-        public = find_family(settings.family).public_parent(model)
+        # A model that Voxline has published is like one in a folder.
+        public = None if is_release(model, setting) else find_family(settings.family).public_parent(model)
         return public or find_parent(
             model,
             registry,

@@ -17,11 +17,10 @@ from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.training_config import TrainingRunConfig
 from voxline.pipelines.console import verdict_lines
-from voxline.registry.models import find_model
+from voxline.registry.models import find_model, registry_of
 from voxline.registry.registry import Registry
 from voxline.store.files import new_folder
 from voxline.store.scratch import scratch_root
-from voxline.store.uris import absolute_uri
 from voxline.training.settings import TrainSettings
 
 _KEPT = ("model", "export", "griffin_lim")
@@ -55,7 +54,7 @@ def export_in_form(
       WorkError: the model does not exist, or is damaged.
     """
     # The registry that the model comes from gets its new form, and has the vocoder that a voice is to ship with.
-    registry, name = _registry_of(model)
+    registry, name = registry_of(model)
     if output is None and not Registry(registry, name).versions():
         raise SettingsError(
             f"{model}: it is no version of a registry; give <registry>/<model> or <registry>/<model>@<version>, or -o"
@@ -94,15 +93,6 @@ def export_in_form(
         judge = cast(TrainingRunConfig | None, judged_by)  # the pipelines of families are of this class
         verdict = judge_model(family, exported, test, registry, kept_in, name, judge)
     return verdict_lines(f"{name}: {verdict['heading']}"), bool(verdict["version"])
-
-
-def _registry_of(model: str) -> tuple[str, str]:
-    """The registry and the name of `<registry>/<model>`, `<registry>/<model>@<version>` or a version's folder."""
-    # A version's folder has its number as its name.
-    root, _, name = absolute_uri(model).rstrip("/").rpartition("/")
-    if name.isdecimal():
-        root, _, name = root.rpartition("/")
-    return root, name.partition("@")[0]
 
 
 def _settings_of(info: ModelInfo, changes: Mapping[str, Any]) -> TrainSettings:

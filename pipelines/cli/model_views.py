@@ -16,6 +16,7 @@ from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
 from voxline.operations.purge.purge import past_purges
 from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
+from voxline.registry.hub_upload import read_uploads
 from voxline.registry.journal import PRODUCTION, WITHDRAW, JournalError, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.models_config import write_models_config
@@ -70,6 +71,8 @@ def format_model_version(root: Path | str, model: str, version: int) -> list[str
     shown = {"folder": str(folder), **{name: value for name, value in values.items() if value not in (None, "")}}
     files = {"card": folder / MODEL_CARD, "evaluation": folder / "evaluation" / REPORT_FILE}
     shown |= {name: str(file) for name, file in files.items() if file.is_file()}
+    uploads = [upload for upload in read_uploads(registry) if upload.version == version]
+    shown |= {f"hub {upload.repository}": f"{upload.revision} ({upload.form}, {upload.at})" for upload in uploads}
     shown |= {_label(name): _value(name, value) for name, value in metrics.items()}
     width = max(len(name) for name in shown)
     return [f"{name:<{width}}  {value}" for name, value in shown.items()]

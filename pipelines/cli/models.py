@@ -10,21 +10,12 @@ import typer
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli.alignment import align
-from voxline.pipelines.cli.options import AsJson, CommandGroup, Pauses, machine_path
+from voxline.pipelines.cli.options import AsJson, CommandGroup, Denoiser, Pauses, Sigma, machine_path
+from voxline.pipelines.cli.publishing import export_model, push_model_to_hub
 from voxline.pipelines.cli.serve import serve, show_canary, verify_models
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
-]
-
-
-Sigma = Annotated[
-    float | None,
-    typer.Option(help="Of a WaveGlow's noise.  [default: its sampling_sigma]", show_default=False, min=0, max=10),
-]
-Denoiser = Annotated[
-    float | None,
-    typer.Option(help="Share of a WaveGlow's tone to subtract.  [default: its own]", show_default=False, min=0, max=10),
 ]
 
 
@@ -44,6 +35,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("recover")(recover_model)
     models.command("export")(export_model)
     models.command("import")(import_checkpoint)
+    models.command("push-to-hub")(push_model_to_hub)
     models.command("canary")(show_canary)
     models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
@@ -374,113 +366,6 @@ def promote_model(
     from voxline.pipelines.cli.model_views import promote
 
     typer.echo(promote(registry, model, version, alias, note))
-
-
-def export_model(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="An exported model, or <registry>/<model>, with @7 or @candidate.")
-    ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="For other programs: hub, sherpa-onnx, piper or tfma.")
-    ] = "",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet."),
-    ] = None,
-    onnx: Annotated[str | None, typer.Option(help="ONNX graphs: none, float32 or int8.", show_default=False)] = None,
-    streaming: Annotated[
-        bool | None, typer.Option("--streaming/--no-streaming", help="A recognizer's graph for audio that arrives.")
-    ] = None,
-    vocoder: Annotated[
-        str | None, typer.Option(help="A voice's, such as vocoder@3 of its registry.", show_default=False)
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(help="Of a voice's Griffin-Lim.", show_default=False, min=0, max=1_000)
-    ] = None,
-    sigma: Sigma = None,
-    denoiser: Denoiser = None,
-    test: Annotated[
-        str, typer.Option("--test", metavar="LOCATION", help="Manifest with a test split that judges it.")
-    ] = "",
-    config: Annotated[
-        list[Path] | None,
-        typer.Option("--config", "-c", parser=machine_path, help="Of its runs: how it is measured and judged."),
-    ] = None,
-    store: Annotated[
-        str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
-    ] = "",
-) -> None:
-    """Export a model in another form, or for other programs.
-
-    Nothing is trained. --onnx, --streaming and the options after them are settings of train.export; others stay as the
-    model has them. With --test the gate judges the new form, and it becomes a version of the model's registry; with -o
-    it becomes a folder.
-
-    --to hub: a folder that transformers loads, with a card, of networks that public models have: Whisper with its
-    decoder, wav2vec 2.0 and its kin, FastConformer. Nothing is uploaded.
-
-    --to sherpa-onnx: files that it loads as a model of Whisper or as one of Omnilingual ASR, and decodes greedily.
-
-    --to piper: a VITS that reads phonemes, as piper-tts and sherpa-onnx load it.
-
-    --to tfma: the evaluation that a version was pushed with, and what TensorFlow Model Analysis says of its thresholds.
-
-    \b
-    Examples:
-      voxline models export runs/demo/registry/asr@1 --onnx int8 --test runs/demo/store/convert/KEY/manifest.jsonl
-      voxline models export runs/waveglow/registry/vocoder --denoiser 0.05 -o vocoder-0.05
-      voxline models export runs/demo/registry/asr --to hub -o asr-hub
-      voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
-      voxline models export registry/joe@candidate --to piper -o joe-piper
-      voxline models export runs/demo/registry/asr@2 --to tfma -o asr-tfma
-      sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
-    """
-    from voxline.inference.model_info import ATTENTION
-    from voxline.inference.saved_model import read_model_info
-    from voxline.registry.models import find_model
-
-    _silence_tensorflow()
-    form = {
-        "export.onnx": onnx,
-        "export.streaming": streaming,
-        "export.vocoder": vocoder,
-        "griffin_lim.iterations": iterations,
-        "model.sampling_sigma": sigma,
-        "model.denoiser": denoiser,
-    }
-    changes = {key: value for key, value in form.items() if value is not None}
-
-    # A form of our own: what is not given stays as the model has it.
-    if not to:
-        if not changes:
-            raise SettingsError(
-                "give --to hub, sherpa-onnx, piper or tfma, or the form to export: --onnx int8, --streaming, ..."
-            )
-        if (output is None) == (not test):
-            raise SettingsError("give --test, so that the gate decides and the registry gets the model, or -o FOLDER")
-        from voxline.pipelines.cli.exports import export_in_form
-
-        lines, passed = export_in_form(model, changes, output=output, test=test, store=store, config=config or ())
-        _print(lines)
-        raise typer.Exit(0 if passed else 1)
-
-    # A form for others: it has no settings of ours, and their programs judge it.
-    if to not in ("hub", "sherpa-onnx", "piper", "tfma"):
-        raise SettingsError(f"--to {to}: accepted: hub, sherpa-onnx, piper, tfma")
-    if changes or test or config or output is None:
-        raise SettingsError(f"--to {to}: takes -o FOLDER alone; other options are for a form of our own, without --to")
-    folder = find_model(model)
-    if to == "hub":
-        from voxline.families.asr.hub_export import export_to_hub as export
-    elif to == "piper":
-        from voxline.families.tts.vits.export import export_to_piper as export
-    elif to == "tfma":
-        from voxline.components.push.model_analysis import export_version_to_tfma as export
-    elif read_model_info(folder).kind == ATTENTION:
-        from voxline.families.asr.sherpa_whisper import export_sherpa_whisper as export
-    else:
-        from voxline.inference.sherpa_onnx import export_sherpa_onnx as export
-    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export(folder, output)])
 
 
 def import_checkpoint(

@@ -30,6 +30,15 @@ Pauses = Annotated[
     typer.Option("--pauses", help="How pauses are found, at which long audio is cut: level, silero, off or FILE.onnx."),
 ]
 """Of what hears recordings; `voxline.inference.pauses.pause_finder` checks it."""
+Sigma = Annotated[
+    float | None,
+    typer.Option(help="Of a WaveGlow's noise.  [default: its sampling_sigma]", show_default=False, min=0, max=10),
+]
+Denoiser = Annotated[
+    float | None,
+    typer.Option(help="Share of a WaveGlow's tone to subtract.  [default: its own]", show_default=False, min=0, max=10),
+]
+"""Of what speaks with a WaveGlow, and of its export."""
 
 # Type of an option → the word for its value in help texts.
 _VALUES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "Path": "PATH"}

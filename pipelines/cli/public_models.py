@@ -20,9 +20,11 @@ from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.pipelines.config.training_config import TrainingRunConfig
 from voxline.pipelines.console import verdict_lines
 from voxline.progress import print_status
+from voxline.registry.hub import is_release
 from voxline.registry.journal import CANDIDATE, format_utc
+from voxline.registry.models import find_model
 from voxline.registry.models_config import write_models_config
-from voxline.registry.parents import Parent
+from voxline.registry.parents import Parent, find_other_model
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.store.files import read_json, write_json, write_text
 from voxline.store.scratch import scratch_root
@@ -61,6 +63,10 @@ def import_public_model(
       TransientError: the Hub cannot be reached.
       WorkError: it is damaged.
     """
+    if is_release(location, "MODEL"):
+        if language or speaker or onnx != "none":
+            raise SettingsError(f"{location}: comes as it was pushed; leave --language, --speaker and --onnx out")
+        return _import_release(location, registry, name, test=test, store=store)
     # Recognizers from here on; config.json says which it is.
     if is_public_voice(location):
         return _import_voice(location, registry, name, test=test, language=language, onnx=onnx, speaker=speaker), True
@@ -90,6 +96,19 @@ def import_public_model(
     version = verdict["version"]
     how = _how_to_tune(parent, form, name, version) if version else []
     return [*verdict_lines(f"{name}: {verdict['heading']}"), *how], bool(version)
+
+
+def _import_release(location: str, registry: str, name: str, *, test: str, store: str) -> tuple[list[str], bool]:
+    """Imports a model that Voxline has published, in the form that it has."""
+    folder = find_model(location)
+    info = read_model_info(folder)
+    if not test:
+        parent = find_other_model(location, registry, family=info.family, setting="MODEL")
+        _, lines = _publish_candidate(Registry(registry, name), folder, parent, "how good it is is not known here")
+        return lines, True
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        verdict = judge_model(find_family(info.family), folder, test, registry, store or f"{scratch}/store", name)
+    return verdict_lines(f"{name}: {verdict['heading']}"), bool(verdict["version"])
 
 
 def _import_voice(

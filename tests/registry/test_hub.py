@@ -1,13 +1,10 @@
 """Public models: folders as the Hub has them, and downloads by the Hub's own client from a server of this machine."""
 
-import hashlib
-import http.server
 import json
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.conftest import ROOT
+from tests.hub_server import Commit, Hub, Repository, serve_hub
 from voxline.errors import SettingsError, WorkError
 from voxline.registry.hub import HubModel, is_hub_location, open_hub_model
 
@@ -126,78 +124,13 @@ def test_a_malformed_name_is_refused(location: str) -> None:
         open_hub_model(location, SETTING, weights=False)
 
 
-class Hub(http.server.ThreadingHTTPServer):
-    """The Hub's interface, as far as its client asks: the files of a model at a commit, and their bytes."""
-
-    daemon_threads = True
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), HubHandler)
-        self.folder = folder
-        self.requests: list[str] = []
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class HubHandler(http.server.BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
-
-    def answer(self, *, with_body: bool) -> None:
-        self.server.requests.append(f"{self.command} {self.path}")
-        path = self.path.partition("?")[0]
-        folder = self.server.folder
-        if path.startswith(f"/api/models/{REPOSITORY}/tree/{COMMIT}"):
-            entries = [
-                {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": _hash(file.read_bytes())}
-                for file in sorted(folder.iterdir())
-            ]
-            self.send(json.dumps(entries).encode(), with_body=with_body)
-        elif path.startswith(f"/api/models/{REPOSITORY}"):
-            siblings = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
-            information = {"id": REPOSITORY, "modelId": REPOSITORY, "sha": COMMIT, "siblings": siblings}
-            self.send(json.dumps(information).encode(), with_body=with_body)
-        elif path.startswith(f"/{REPOSITORY}/resolve/{COMMIT}/") and (folder / Path(path).name).is_file():
-            content = (folder / Path(path).name).read_bytes()
-            self.send(content, with_body=with_body, etag=_hash(content))
-        else:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    def send(self, content: bytes, *, with_body: bool, etag: str = "") -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        if etag:
-            self.send_header("ETag", f'"{etag}"')
-            self.send_header("X-Repo-Commit", COMMIT)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Prints nothing."""
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
-
-
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    server = Hub(write_model(tmp_path / "published"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serve_hub() as server:
+        folder = write_model(tmp_path / "published")
+        files = {file.name: file.read_bytes() for file in folder.iterdir()}
+        server.repositories[REPOSITORY] = Repository([Commit(COMMIT, files)])
+        yield server
 
 
 OPEN = """

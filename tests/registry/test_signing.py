@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.registry.published import exported, publish
 from voxline.errors import SettingsError, WorkError
 from voxline.registry.models import find_model
-from voxline.registry.registry import Registry
-from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV, SIGNATURE
+from voxline.registry.registry import UNSIGNED, Registry
+from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV, SIGNATURE, check_signature
 
 
 def write_keys(folder: Path) -> tuple[Path, Path]:
@@ -80,6 +80,28 @@ def test_a_signed_version_is_loaded_also_after_its_card_has_changed(
     done = subprocess.run(command, capture_output=True, text=True, env=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Verification succeeded" in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("library")
+def test_a_signature_holds_in_the_hub_s_cache_whose_files_are_links(
+    registry: Registry, keys: tuple[Path, Path], tmp_path: Path
+) -> None:
+    publish(registry, exported(tmp_path / "model", "first"))
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    for file in registry.path(1).rglob("*"):
+        if file.is_file() and file.name not in UNSIGNED:
+            link = snapshot / file.relative_to(registry.path(1))
+            link.parent.mkdir(parents=True, exist_ok=True)
+            blobs.mkdir(exist_ok=True)
+            shutil.copyfile(file, blobs / file.name)
+            link.symlink_to(blobs / file.name)
+    (snapshot / "README.md").write_text("of the Hub")
+    check_signature(snapshot, ("README.md",), links=True)
+    with pytest.raises(WorkError, match="its signature is not valid"):
+        check_signature(snapshot, (), links=True)
+    (blobs / "saved_model.pb").write_text("another graph")
+    with pytest.raises(WorkError, match="its signature is not valid"):
+        check_signature(snapshot, ("README.md",), links=True)
 
 
 @pytest.mark.usefixtures("library")

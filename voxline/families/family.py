@@ -134,6 +134,7 @@ class Family(abc.ABC):
       step_texts: descriptions of its steps for the pipeline UI.
       copied_keys: key of its pipeline's config → the key whose value it takes.
       metrics: those that its evaluation computes beside the ones of `metrics.catalog`.
+      hub_task: what its models do, in the words of the Hugging Face Hub; empty: none that the Hub knows.
       reads_texts_alone: whether it trains on datasets of texts without recordings (`components/publish/texts.py`).
     """
 
@@ -145,6 +146,7 @@ class Family(abc.ABC):
     step_texts: ClassVar[StepTexts] = {}
     copied_keys: ClassVar[Mapping[str, str]] = {}
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    hub_task: ClassVar[str] = ""
     reads_texts_alone: ClassVar[bool] = False
 
     @property

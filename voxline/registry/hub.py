@@ -1,24 +1,29 @@
-"""Public models in the layout of the Hugging Face Hub: config.json, weights as safetensors, tokenizer files, a card.
+"""Models of the Hugging Face Hub: public ones, of config.json, safetensors, tokenizer files and a card; and our own.
 
   hf://openai/whisper-tiny.en@87c7102498dcde7456f24cfd30239ca606ed9063    a model at a commit
   models/whisper-tiny.en                                                  a folder with the same files
   hf://facebook/mms-1b-all@<commit>#fra                                   either with the adapters of a language
 
-Nothing of a model runs: config.json is JSON, safetensors a table of numbers. Weights as pickles (.bin, .pt, .nemo) are
-refused. The commit is part of the name, so that a training tomorrow starts from the same weights.
+What `voxline models push-to-hub` wrote is an exported model with `voxline.json`, which has its digest. Nothing of other
+models runs: config.json is JSON, safetensors a table of numbers. Weights as pickles (.bin, .pt, .nemo) are refused. The
+commit is part of the name, so that a training tomorrow starts from the same weights.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.inference.saved_model import MODEL_JSON, MODEL_PARTS
+from voxline.registry.registry import UNSIGNED
+from voxline.registry.signing import SIGNATURE, check_digest, digest_or_empty
 from voxline.store.files import read_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import read_bounded
@@ -35,6 +40,10 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".nemo", ".h5", ".msgpack")
 """Weights in a form that runs code when it is read, or that needs another framework."""
 ADAPTER_FILE = "adapter.{language}.safetensors"
 """Adapters and output layer of a language, beside the weights of MMS, which has them for a thousand."""
+RELEASE_FILE = "voxline.json"
+"""Marks an exported model of ours: its name, its version, and the digest of its files."""
+_RELEASE_PATTERNS = (*MODEL_PARTS, *(f"{part}/*" for part in MODEL_PARTS if "." not in part), SIGNATURE, RELEASE_FILE)
+_BESIDE_RELEASE = (*UNSIGNED, CARD_FILE, RELEASE_FILE, WEIGHTS_FILE, ".gitattributes")
 MAX_CARD_BYTES = 1 << 20
 MAX_LICENCE = 100
 """Characters of a licence's name."""
@@ -161,10 +170,15 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
     revision = ""
     folder = Path(location)
     if location.startswith(HUB_SCHEME):
-        name, revision = _parse(location, setting)
+        name, revision = parse_location(location, setting)
         folder = _download(name, revision, language, setting, weights=weights)
 
     config_file = folder / CONFIG_FILE
+    if _is_release(folder) and not config_file.is_file():
+        raise SettingsError(
+            f"{setting} is {location!r}, a model that Voxline published in its own form; a public network is accepted "
+            "here"
+        )
     try:
         config = read_json(config_file)
     except (OSError, ValueError) as error:
@@ -178,6 +192,88 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
     return model
 
 
+def is_release(location: str, setting: str) -> bool:
+    """Returns whether a location names a model of the Hub that Voxline has published in its own form.
+
+    Raises:
+      SettingsError, TransientError: as `open_hub_model`.
+    """
+    # A folder of ours is one of this machine, which `find_model` takes as it is.
+    if not location.startswith(HUB_SCHEME):
+        return False
+    name, revision = parse_location(_split_language(location)[0], setting)
+    return _is_release(_download(name, revision, "", setting, weights=False))
+
+
+def find_release(location: str, setting: str = "model") -> Path:
+    """The folder of a model that Voxline has published; downloaded, unless this machine has it, and checked.
+
+    Args:
+      location: `hf://owner/name@commit`.
+      setting: that names it, for messages.
+
+    Raises:
+      SettingsError: it does not exist, or is a public model of another form.
+      TransientError: the Hub cannot be reached, and the model is not on this machine.
+      WorkError: its files are not those of its digest, or not signed although a public key is configured.
+    """
+    name, revision = parse_location(location, setting)
+    if not is_release(location, setting):
+        raise SettingsError(
+            f"{setting} is {location!r}, a public model without {RELEASE_FILE}: `voxline models import {location} "
+            "--registry REGISTRY --name NAME` makes it one that runs, and voxline.from_pretrained in a notebook"
+        )
+
+    # A download that was interrupted has other files than its digest names.
+    def is_whole(folder: Path) -> bool:
+        return _release_digest(folder) == digest_or_empty(folder)
+
+    # Without model.safetensors, which nothing of ours reads.
+    folder = _snapshot(name, revision, setting, [(_RELEASE_PATTERNS, [])], is_whole)
+    return check_digest(folder, _release_digest(folder), _BESIDE_RELEASE, links=True)
+
+
+def pin_location(location: str, revision: str = "", setting: str = "model") -> str:
+    """`hf://owner/name@commit` of a model that is named without its commit, as the Hub has it now.
+
+    Args:
+      location: `owner/name`, or `hf://owner/name` with or without a revision.
+      revision: a commit, branch or tag; empty: the one in the location, else the newest commit.
+
+    Raises:
+      SettingsError: the model does not exist for you, or two revisions are named.
+      TransientError: the Hub cannot be reached.
+    """
+    match = _LOCATION.fullmatch(location if location.startswith(HUB_SCHEME) else HUB_SCHEME + location)
+    if match is None:
+        raise SettingsError(f"{setting} is {location!r}; owner/name or hf://owner/name@commit is accepted")
+
+    # A commit needs no question; a branch or a tag is what it is now.
+    name, inside = match.groups()
+    if revision and inside and revision != inside:
+        raise SettingsError(f"{setting} is {location!r}, and the revision {revision!r}; name one of them")
+    version = revision or inside or ""
+    if not _COMMIT.fullmatch(version):
+        from huggingface_hub import HfApi
+
+        with hub_errors(f"{setting} is 'hf://{name}{'@' * bool(version)}{version}'", "name its commit, and it is read"):
+            version = HfApi().model_info(name, revision=version or None, timeout=10).sha or ""
+    return f"{HUB_SCHEME}{name}@{version}"
+
+
+def _is_release(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (MODEL_JSON, RELEASE_FILE))
+
+
+def _release_digest(folder: Path) -> str:
+    file = folder / RELEASE_FILE
+    try:
+        digest = read_json(file)["digest"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise WorkError(f"{file}: absent or damaged ({error}); push the model again") from None
+    return str(digest)
+
+
 def _split_language(location: str) -> tuple[str, str]:
     """A location, and the language behind it; a folder may have such a name itself."""
     # "#fra" and the like, and nothing that could be a path.
@@ -185,8 +281,12 @@ def _split_language(location: str) -> tuple[str, str]:
     return (place, language) if _LANGUAGE.fullmatch(language) and place else (location, "")
 
 
-def _parse(location: str, setting: str) -> tuple[str, str]:
-    """The model's name and commit."""
+def parse_location(location: str, setting: str) -> tuple[str, str]:
+    """The name and the commit of `hf://owner/name@commit`.
+
+    Raises:
+      SettingsError: it is malformed, or names no commit.
+    """
     match = _LOCATION.fullmatch(location)
     if match is None:
         raise SettingsError(f"{setting} is {location!r}; hf://owner/name@commit is accepted")
@@ -217,52 +317,90 @@ def todays_commit(name: str, revision: str | None = None) -> str:
 
 def _download(name: str, revision: str, language: str, setting: str, *, weights: bool) -> Path:
     """The folder of a model in the Hub's cache, complete for the files that are asked for."""
+    adapters = [ADAPTER_FILE.format(language=language)] if weights and language else []
+    # Adapters of all languages of MMS are 10 GB; only those of the language are downloaded.
+    parts: list[tuple[Sequence[str], list[str]]] = [
+        ([*SMALL_FILES, "*.safetensors"] if weights else SMALL_FILES, [ADAPTER_FILE.format(language="*")]),
+        *([(adapters, [])] if adapters else []),
+    ]
+
+    def is_whole(folder: Path) -> bool:
+        return not weights or (_has_weights(folder) and all((folder / adapter).is_file() for adapter in adapters))
+
+    return _snapshot(name, revision, setting, parts, is_whole)
+
+
+def _snapshot(
+    name: str,
+    revision: str,
+    setting: str,
+    parts: Iterable[tuple[Sequence[str], list[str]]],
+    is_whole: Callable[[Path], bool],
+) -> Path:
+    """The folder of a model at a commit in the Hub's cache.
+
+    Args:
+      parts: patterns of files that it must have, and of those that it need not.
+      is_whole: whether a folder has them all.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    patterns = [*SMALL_FILES, "*.safetensors"] if weights else [*SMALL_FILES]
-    adapters = [ADAPTER_FILE.format(language=language)] if weights and language else []
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     def snapshot(*, local_files_only: bool) -> Path:
-        # Adapters of all languages of MMS are 10 GB; only those of the language are downloaded.
-        folder = huggingface_hub.snapshot_download(
-            name,
-            revision=revision,
-            allow_patterns=patterns,
-            ignore_patterns=[ADAPTER_FILE.format(language="*")],
-            local_files_only=local_files_only,
-        )
-        if adapters:
-            huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=adapters, local_files_only=local_files_only
+        folder = ""
+        for patterns, ignored in parts:
+            folder = huggingface_hub.snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=[*patterns],
+                ignore_patterns=ignored,
+                local_files_only=local_files_only,
             )
         return Path(folder)
 
-    try:
-        # What is here already needs no network: a commit never changes.
+    # What is here already needs no network: a commit never changes.
+    with contextlib.suppress(LocalEntryNotFoundError):
         folder = snapshot(local_files_only=True)
-        if not weights or (_has_weights(folder) and all((folder / adapter).is_file() for adapter in adapters)):
+        if is_whole(folder):
             return folder
-    except LocalEntryNotFoundError:
-        pass
 
-    try:
+    subject = f"{setting} is 'hf://{name}@{revision}'"
+    with hub_errors(subject, "it is not on this machine: connect, or give a folder with the model's files"):
         return snapshot(local_files_only=False)
+
+
+@contextlib.contextmanager
+def hub_errors(subject: str, otherwise: str) -> Iterator[None]:
+    """Turns what the Hub's client raises into our errors; none of them has a token.
+
+    Args:
+      subject: begins the message.
+      otherwise: what to do where the Hub cannot be reached.
+
+    Raises:
+      SettingsError: the Hub refuses.
+      TransientError: it cannot be reached, or is busy.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    # HTTPError of httpx, or of httpx2 in later releases of the client.
+    no_answer: type[Exception] = HfHubHTTPError.__mro__[1]
+    try:
+        yield
     except RepositoryNotFoundError:
         raise SettingsError(
-            f"{setting} is 'hf://{name}@{revision}': the Hub has no such model for you; correct the name, or set "
-            "HF_TOKEN for a model that is not open to all"
+            f"{subject}: the Hub has no such model for you; correct the name, or set HF_TOKEN for a model that is not "
+            "open to all"
         ) from None
     except HfHubHTTPError as error:
+        # Busy and slow are worth another try; all else of the 400s is the caller's.
         status = getattr(error.response, "status_code", 0)
         kind = SettingsError if 400 <= status < 500 and status not in (408, 429) else TransientError
-        raise kind(f"{setting} is 'hf://{name}@{revision}': the Hub answers: {str(error).splitlines()[0]}") from None
-    except (LocalEntryNotFoundError, OSError) as error:
-        raise TransientError(
-            f"{setting} is 'hf://{name}@{revision}', which is not on this machine, and the Hub cannot be reached "
-            f"({str(error).splitlines()[0][:200]}); connect, or give a folder with the model's files"
-        ) from None
+        raise kind(f"{subject}: the Hub answers: {str(error).splitlines()[0]}") from None
+    except (LocalEntryNotFoundError, OSError, no_answer) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TransientError(f"{subject}: the Hub cannot be reached ({lines[0][:200]}); {otherwise}") from None
 
 
 def _has_weights(folder: Path) -> bool:

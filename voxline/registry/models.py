@@ -5,6 +5,7 @@ from pathlib import Path
 
 from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder
+from voxline.registry.hub import HUB_SCHEME, find_release
 from voxline.registry.journal import JOURNAL_FILE, PRODUCTION, RegistryEvent
 from voxline.registry.registry import MODEL_NAME, STAGING, UNSIGNED, VERSION_FILE, Registry
 from voxline.registry.signing import check_digest, check_signature
@@ -81,12 +82,14 @@ def find_model(location: Path | str) -> Path:
     Args:
       location: an exported model, train's output, a version's folder in a registry, or `<registry>/<model>` for the
         version in service, which `<registry>/<model>@production` names too; `@candidate` and `@7` name others. A
-        folder, or one in a bucket.
+        folder, one in a bucket, or `hf://owner/name@commit` of a model that Voxline has published.
 
     Raises:
       WorkError: the location holds no model, or a version whose files are not the ones that were published, or one
         that is not signed although a public key is configured.
     """
+    if str(location).startswith(HUB_SCHEME):
+        return find_release(str(location))
     location = absolute_uri(location)
     root, _, name = location.rpartition("/")
 
@@ -110,6 +113,15 @@ def find_model(location: Path | str) -> Path:
         check_signature(folder, UNSIGNED)
         return folder  # not a version of a registry
     return check_digest(folder, published, UNSIGNED)
+
+
+def registry_of(location: Path | str) -> tuple[str, str]:
+    """The registry and the name of `<registry>/<model>`, `<registry>/<model>@<version>` or a version's folder."""
+    # A version's folder has its number as its name.
+    root, _, name = absolute_uri(location).rpartition("/")
+    if name.isdecimal():
+        root, _, name = root.rpartition("/")
+    return root, name.partition("@")[0]
 
 
 def _is_exported(location: str) -> bool:

@@ -18,7 +18,7 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_info
 from voxline.progress import print_status
-from voxline.registry.hub import HUB_SCHEME
+from voxline.registry.hub import HUB_SCHEME, parse_location
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.models import find_model
 from voxline.registry.registry import VERSION_FILE, Registry
@@ -359,6 +359,7 @@ def _open_folder(folder: Path, location: str) -> Parent:
     info = read_model_info(folder)
     list_file = folder / TRAINED_ON
     version = published_version(folder)
+    name, revision = parse_location(location, SETTING) if location.startswith(HUB_SCHEME) else (info.name, "")
     root, _, last = location.rstrip("/").rpartition("/")
 
     # A pinned location names the version itself, not the alias that led to it.
@@ -366,10 +367,11 @@ def _open_folder(folder: Path, location: str) -> Parent:
     return Parent(
         Ancestor.of(
             {
-                "name": info.name,
+                "name": name,
                 "version": version,
                 "digest": model_digest(folder),
                 "dataset": info.dataset.key,
+                "revision": revision,
                 "licences": list(info.dataset.licences),
             }
         ),

@@ -21,11 +21,12 @@ PUBLIC_KEY_ENV = "VOXLINE_VERIFICATION_KEY"
 SIGNATURE = "model.sig"
 
 
-def check_digest(folder: Path, published: str, unsigned: tuple[str, ...]) -> Path:
+def check_digest(folder: Path, published: str, unsigned: tuple[str, ...], *, links: bool = False) -> Path:
     """The folder of an exported model, if its files are the ones that were published, by the configured key if any.
 
     Args:
       unsigned: as for `sign_version`.
+      links: whether files may be links, as in the Hub's cache; what they lead to is checked.
 
     Raises:
       WorkError: they are not.
@@ -38,7 +39,7 @@ def check_digest(folder: Path, published: str, unsigned: tuple[str, ...]) -> Pat
             f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
             f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
         )
-    check_signature(folder, unsigned)
+    check_signature(folder, unsigned, links=links)
     return folder
 
 
@@ -75,8 +76,11 @@ def sign_version(folder: Path, unsigned: tuple[str, ...]) -> None:
         ) from None
 
 
-def check_signature(folder: Path, unsigned: tuple[str, ...]) -> None:
+def check_signature(folder: Path, unsigned: tuple[str, ...], *, links: bool = False) -> None:
     """Refuses a model that is not signed by the configured key; does nothing if none is configured.
+
+    Args:
+      unsigned, links: as for `check_digest`.
 
     Raises:
       WorkError: there is no signature, it is by another key, or the model's files are not those that were signed.
@@ -96,7 +100,9 @@ def check_signature(folder: Path, unsigned: tuple[str, ...]) -> None:
     except (ValueError, TypeError, OSError) as error:
         raise SettingsError(f"signing.public_key: {key} is not a public key in PEM: {error}") from None
     try:
-        verifier.set_hashing_config(_hashing(library, unsigned)).verify(folder, folder / SIGNATURE)
+        hashing = _hashing(library, unsigned).set_allow_symlinks(links)
+        # The signature's own file is opened by its real name.
+        verifier.set_hashing_config(hashing).verify(folder, (folder / SIGNATURE).resolve())
     except Exception as error:  # of the library, of the cryptography below it: whatever it is, the model is not loaded
         why = " ".join(str(error).split()) or type(error).__name__
         raise WorkError(

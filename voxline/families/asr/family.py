@@ -8,7 +8,7 @@ from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrExportForm, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
 from voxline.inference.model_info import ATTENTION
-from voxline.registry.hub import is_hub_location
+from voxline.registry.hub import is_hub_location, is_release
 
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
@@ -24,6 +24,7 @@ class AsrFamily(Family):
     """A speech recognizer: see `Family`."""
 
     name = "asr"
+    hub_task = "automatic-speech-recognition"
     train_settings = AsrTrainSettings
     evaluate_settings = AsrEvaluateSettings
     push_settings = AsrPushSettings
@@ -45,7 +46,7 @@ class AsrFamily(Family):
         start = train.get("start") if isinstance(train, dict) else None
         named = [start.get(key) for key in ("model", "fallback")] if isinstance(start, dict) else []
         model = next((name for name in named if isinstance(name, str) and is_hub_location(name)), "")
-        if not model:
+        if not model or is_release(model, "train.start.model"):
             return {}
         from voxline.families.asr.public_parents import public_config
 

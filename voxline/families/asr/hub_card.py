@@ -8,20 +8,16 @@ from typing import Any
 
 import yaml
 
+from voxline.components.push.hub_card import describe_origin, judged_evaluation, origin_of
 from voxline.components.push.model_card import before_table, markdown_table
-from voxline.data.drafts import describe_drafts
-from voxline.data.licences import describe_licences, hub_licence
-from voxline.errors import WorkError
+from voxline.data.licences import hub_licence
 from voxline.families.asr.details import AsrDetails
 from voxline.families.asr.push import AsrPushFamily
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import Evaluation
-from voxline.registry.journal import RegistryEvent
-from voxline.registry.parents import Ancestor, ancestors_of, licences_of
-from voxline.registry.registry import EVALUATION, VERSION_FILE
-from voxline.store.files import read_json
+from voxline.registry.parents import Ancestor, licences_of, published_version
 
 TASK = "automatic-speech-recognition"
 NOT_JUDGED = "No evaluation is beside it: it was not judged, and how well it hears is not known."
@@ -38,27 +34,18 @@ def hub_card(folder: Path, info: ModelInfo, shown_as: str) -> str:
       WorkError: the evaluation is damaged, or of another model.
     """
     digest = model_digest(folder)
-    evaluation = _evaluation(folder, digest)
-    version = _version(folder)
+    evaluation = judged_evaluation(folder, digest)
+    version = published_version(folder)
     origin = origin_of(info)
     sections = [
         f"# {info.name}{f', version {version}' if version else ''}\n\n{AsrPushFamily().describe(info)}",
-        f"## Origin\n\n{_origin(info, origin, digest)}",
+        f"## Origin\n\n{describe_origin(info, origin, digest)}",
         f"## What it was judged on\n\n{_judged(evaluation) if evaluation else NOT_JUDGED}",
         f"## Limitations\n\n{_limitations(evaluation, info)}",
         f"## Usage\n\n{_usage(shown_as)}",
     ]
     head = yaml.safe_dump(_head(info, origin, evaluation), sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n\n" + "\n\n".join(sections) + "\n"
-
-
-def origin_of(info: ModelInfo) -> Ancestor | None:
-    """The public model that a model goes back to; None if it goes back to none."""
-    published = [ancestor for ancestor in ancestors_of(info) if ancestor.is_published]
-    # The import of a public model is an ancestor before the model itself, which alone has commit and licence.
-    stated = [ancestor for ancestor in published if ancestor.revision or ancestor.licence]
-    candidates = stated or published
-    return candidates[-1] if candidates else None
 
 
 def _head(info: ModelInfo, origin: Ancestor | None, evaluation: Evaluation | None) -> dict[str, Any]:
@@ -94,29 +81,6 @@ def _rates(evaluation: Evaluation) -> list[tuple[str, str, float]]:
     details = evaluation.details(AsrDetails)
     edits = details.greedy or details
     return [("wer", "word error rate", edits.words.rate), ("cer", "character error rate", edits.characters.rate)]
-
-
-def _origin(info: ModelInfo, origin: Ancestor | None, digest: str) -> str:
-    text = f"The weights are those of the model `{digest}`, which Voxline exported, in float32."
-    if info.is_as_published:
-        text += " Nothing was trained: they are those of the public model below."
-    else:
-        dataset = info.dataset
-        minutes = dataset.seconds.get("train", 0.0) / 60
-        text += f" It was trained on {dataset.counts.get('train', 0):,} utterances, {minutes:.1f} minutes."
-        if drafts := describe_drafts(dataset.drafts):
-            text += f" Of these, {drafts}: no person transcribed them."
-        if licences := describe_licences(dataset.licences):
-            text += f" Licences of the recordings: {licences}."
-
-    ancestors = ancestors_of(info)
-    if ancestors:
-        text += f" It started from {', and that from '.join(ancestor.label for ancestor in ancestors)}."
-    if origin is not None:
-        commit = f"commit `{origin.revision}`" if origin.revision else f"digest `{origin.digest}`"
-        licence = f"{origin.licence or 'not stated'}. Its terms hold for this model too."
-        text += f"\n\n`{origin.name}`: {commit}; licence: {licence}"
-    return text
 
 
 def _judged(evaluation: Evaluation) -> str:
@@ -158,22 +122,3 @@ def _usage(shown_as: str) -> str:
         'print(recognize("recording.flac")["text"])\n```\n\nVoxline tunes and serves it too: '
         f"`train.start.model: {shown_as}`, `voxline models import {shown_as} --registry registry --name asr`."
     )
-
-
-def _evaluation(folder: Path, digest: str) -> Evaluation | None:
-    if not (folder / EVALUATION).is_dir():
-        return None
-    evaluation = Evaluation.read(folder / EVALUATION)
-    if evaluation.digest != digest:
-        raise WorkError(
-            f"{folder / EVALUATION}: of the model {evaluation.digest[:12]}, and this one is {digest[:12]}; export the "
-            "version that was judged"
-        )
-    return evaluation
-
-
-def _version(folder: Path) -> int | None:
-    try:
-        return RegistryEvent.of(read_json(folder / VERSION_FILE)).version
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None  # in no registry

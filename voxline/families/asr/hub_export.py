@@ -78,12 +78,13 @@ class HubFiles:
     classes: int = 0
 
 
-def export_to_hub(model: Path | str, output: Path) -> list[Path]:
+def export_to_hub(model: Path | str, output: Path, *, repository: str = "") -> list[Path]:
     """Writes an exported recognizer as a folder that `transformers` loads; whole or not at all.
 
     Args:
       model: an exported model, or a version of a registry, on this machine.
       output: a folder that does not exist yet, or is empty.
+      repository: `owner/name`, which the card calls it; empty: the folder's name.
 
     Returns:
       Its files.
@@ -112,7 +113,7 @@ def export_to_hub(model: Path | str, output: Path) -> list[Path]:
                 (unfinished / name).write_bytes(content)
             else:
                 write_json(unfinished / name, content)
-        write_text(unfinished / CARD_FILE, hub_card(folder, info, output.name))
+        write_text(unfinished / CARD_FILE, hub_card(folder, info, repository or output.name))
 
         from voxline.families.asr.hub_checks import check_folder
 

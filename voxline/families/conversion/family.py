@@ -15,6 +15,7 @@ class ConversionFamily(Family):
     """A converter of voices: see `Family`."""
 
     name = "conversion"
+    hub_task = "audio-to-audio"
     train_settings = ConversionTrainSettings
 
     def load_model(self, folder: Path) -> "VoiceConverter":

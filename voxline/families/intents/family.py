@@ -29,6 +29,7 @@ class IntentsFamily(Family):
     """A classifier of the intents of texts: see `Family`."""
 
     name = "intents"
+    hub_task = "text-classification"
     train_settings = IntentsTrainSettings
     evaluate_settings = IntentsEvaluateSettings
     push_settings = IntentsPushSettings

@@ -89,6 +89,7 @@ class TtsFamily(Family):
     """A voice: see `Family`."""
 
     name = "tts"
+    hub_task = "text-to-speech"
     train_settings = TtsTrainSettings
     evaluate_settings = TtsEvaluateSettings
     push_settings = TtsPushSettings

@@ -23,6 +23,7 @@ class VocoderFamily(Family):
     """A vocoder: see `Family`."""
 
     name = "vocoder"
+    hub_task = "audio-to-audio"
     train_settings = VocoderTrainSettings
     evaluate_settings = VocoderEvaluateSettings
     push_settings = VocoderPushSettings

@@ -1,0 +1,324 @@
+"""Models to the Hub and from it, by the Hub's own client: `push-to-hub`, `from_pretrained`, and a training's parent."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard, constants
+from safetensors.numpy import load_file
+
+from tests.conftest import ROOT
+from tests.families.test_exported_ops import recognizer
+from tests.hub_server import TOKEN, Hub, Repository, serve_hub
+from tests.tone_asr_model import RATE, write_corpus
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.step import run as push
+from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.families.family import find_family
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import model_digest, read_model_info, write_model_info
+from voxline.pipelines.cli.main import main
+from voxline.pipelines.hub import find_pretrained
+from voxline.registry.hub import pin_location
+from voxline.registry.hub_upload import read_uploads
+from voxline.registry.models import find_model
+from voxline.registry.parents import find_parent
+from voxline.registry.registry import Registry
+from voxline.training.warm_start import read_named_weights, read_parent
+
+NAME = "voices/tiny"
+PUBLIC = ROOT / "tests" / "families" / "networks" / "hub"
+FEATURES = FeatureSettings(sample_rate=RATE, mels=20)
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recognizer with random weights and an ONNX graph, judged by the gate and in service."""
+    folder = tmp_path_factory.mktemp("registries")
+    recognizer(FEATURES, kind="deepspeech", units=8, export={"onnx": "float32"})(folder / "model")
+    info = read_model_info(folder / "model")
+    info.dataset = changed_part(info.dataset, key="k", licences={"CC-BY-4.0": 7}, counts={"train": 7})
+    write_model_info(folder / "model", info)
+
+    corpus = write_corpus(folder / "corpus", [("ada-secret", "one two"), ("ben-secret", "three four five")])
+    settings = AsrEvaluateSettings(model_name="tiny", bootstrap_samples=200, worst_utterances=1, aligned_utterances=0)
+    evaluation = evaluate(folder / "model", corpus, folder / "registry", folder / "store", settings)
+    gate = AsrPushSettings.of({"model_name": "tiny", "smoke_test": False, "limits": {"wer": 10.0}})
+    pushed = push(folder / "model", evaluation.folder, folder / "registry", folder / "store", gate)
+    assert json.loads(pushed.path("verdict").read_text())["pushed"]
+    return folder / "registry"
+
+
+def changed_part(part: Any, **values: Any) -> Any:
+    """A copy of a part of model.json with other values."""
+    return type(part)(**{name: getattr(part, name) for name in part.__struct_fields__} | values)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub() as server:
+        yield server
+
+
+@dataclasses.dataclass
+class Person:
+    """Runs commands and Python as a person does who is logged in to the Hub."""
+
+    hub: Hub
+    home: Path
+    patch: pytest.MonkeyPatch
+    output: pytest.CaptureFixture[str]
+    token: str = TOKEN
+
+    def connect(self) -> None:
+        """Lets the client of this process find the Hub, as it reads the environment when it is imported."""
+        self.patch.setattr(constants, "ENDPOINT", self.hub.endpoint)
+        template = f"{self.hub.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        self.patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        self.patch.setattr(constants, "HF_HUB_CACHE", str(self.home / "hub"))
+        self.patch.setattr(constants, "HF_TOKEN_PATH", str(self.home / "token"))
+        self.patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        self.patch.setenv("HF_TOKEN", self.token)
+
+    def run(self, *words: str, status: int = 0) -> str:
+        """A command of ours, in this process."""
+        self.connect()
+        self.output.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*words])
+        said = "".join(self.output.readouterr())
+        assert ended.value.code == status, said
+        assert TOKEN not in said
+        return said
+
+    def push(self, model: Path | str, *options: str, status: int = 0) -> str:
+        return self.run("models", "push-to-hub", str(model), NAME, *options, status=status)
+
+    def python(self, text: str, *arguments: str) -> str:
+        """Prints of a process of its own, whose environment says where the Hub is."""
+        environment = {**os.environ, "HF_ENDPOINT": self.hub.endpoint, "HF_HOME": str(self.home)}
+        environment |= {"PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_XET": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_TOKEN": self.token}
+        ended = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", text, *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert TOKEN not in ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+
+@pytest.fixture
+def person(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Person:
+    return Person(hub, tmp_path / "home", monkeypatch, capsys)
+
+
+HEAR = """
+import sys, numpy, voxline
+try:
+    model = voxline.from_pretrained(sys.argv[1], **dict(word.split("=") for word in sys.argv[2:]))
+    print(repr(model.transcribe(numpy.full(8000, 0.5, "f"), sample_rate=16000)))
+except voxline.VoxlineError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_version_goes_to_the_hub_and_comes_back(registry: Path, person: Person, tmp_path: Path) -> None:
+    said = person.push(f"{registry}/tiny")
+    repository = person.hub.repositories[NAME]
+    commit = repository.newest
+    assert said.startswith(f"hf://{NAME}@{commit.id} (")
+    assert "licence of its data: CC-BY-4.0" in said
+    assert repository.private
+    assert commit.message == "tiny, version 1"
+
+    # The registry knows, and nothing of the version has changed.
+    versions = Registry(registry, "tiny")
+    (upload,) = read_uploads(versions)
+    version = versions.path(1)
+    assert (upload.repository, upload.revision, upload.version) == (NAME, commit.id, 1)
+    assert upload.digest == versions.event(1).digest == model_digest(version)
+    shown = person.run("models", "show", "tiny", "1", "--registry", str(registry))
+    assert f"hub {NAME}" in shown
+    assert commit.id in shown
+
+    # What is there: the model, its weights by name, the card. No list of speakers, no evaluation.
+    names = set(commit.files)
+    assert {"model.json", "saved_model.pb", "model.onnx", "model.safetensors", "voxline.json", "README.md"} <= names
+    assert not {name for name in names if name.startswith(("evaluation", "trained_on", "provenance", "version"))}
+    assert not any(b"secret" in content for content in commit.files.values())
+    (tmp_path / "weights").write_bytes(commit.files["model.safetensors"])
+    published = load_file(tmp_path / "weights")
+    expected = read_named_weights(read_model_info(version), version)
+    assert published.keys() == expected.keys()
+    assert all(np.array_equal(published[name], values) for name, values in expected.items())
+
+    # By the name alone the newest commit is loaded, which is said; by the commit without a network.
+    heard = person.python(HEAR, NAME)
+    assert f"from_pretrained: {NAME} is hf://{NAME}@{commit.id}" in heard
+    asked = len(person.hub.requests)
+    again = person.python(HEAR, NAME, f"revision={commit.id}")
+    assert len(person.hub.requests) == asked
+    assert again in heard
+    assert person.python(HEAR, f"{registry}/tiny").strip() == again.splitlines()[-1]
+
+
+def test_a_private_model_is_nobody_else_s(registry: Path, person: Person) -> None:
+    person.push(registry / "tiny" / "1")
+    person.token = ""
+    refused = person.python(HEAR, NAME)
+    assert "SettingsError location is 'hf://voices/tiny': the Hub has no such model for you" in refused
+    again = person.push(registry / "tiny" / "1", status=2)
+    assert "nobody is logged in to the Hub; run `hf auth login`, or set HF_TOKEN" in again
+
+
+def test_without_a_network_a_command_says_so(registry: Path, person: Person) -> None:
+    person.hub.server_close()
+    said = person.push(f"{registry}/tiny", status=75)
+    assert f"hf://{NAME}: the Hub cannot be reached" in said
+    with pytest.raises(TransientError, match=r"the Hub cannot be reached .* name its commit, and it is read"):
+        find_pretrained(NAME)
+
+
+def test_a_commit_of_others_is_not_overwritten_unseen(registry: Path, person: Person) -> None:
+    person.push(f"{registry}/tiny", "--public")
+    repository = person.hub.repositories[NAME]
+    assert not repository.private
+    first = repository.newest
+    person.push(f"{registry}/tiny", "--note", "again")
+    assert repository.newest.message == "again"
+
+    # A colleague adds samples, and an earlier release had a graph that this one lacks.
+    theirs = repository.commit({**repository.newest.files, "sample.wav": b"RIFF", "stream.onnx": b"old"}, "samples")
+    refused = person.push(f"{registry}/tiny", status=2)
+    assert f"is at the commit {theirs.id}, which was not pushed from this registry" in refused
+    assert f"--over {theirs.id}" in refused
+    assert repository.newest is theirs
+
+    person.push(f"{registry}/tiny", "--over", theirs.id)
+    newest = repository.newest
+    assert "sample.wav" in newest.files
+    assert "stream.onnx" not in newest.files
+    assert first.files.keys() | {"sample.wav"} == newest.files.keys()
+    assert read_uploads(Registry(registry, "tiny"))[-1].revision == newest.id
+
+    # One that comes while the files go up.
+    person.hub.before_commit = lambda: repository.commit({**newest.files, "b": b""}, "faster")
+    assert f"another commit came after {newest.id}" in person.push(f"{registry}/tiny", status=1)
+    assert repository.newest.message == "faster"
+
+
+def test_nothing_is_left_out_in_silence(registry: Path, person: Person) -> None:
+    person.hub.ignored = {"model.onnx"}
+    assert "lacks model.onnx; see its .gitignore" in person.push(registry / "tiny" / "1", status=1)
+    person.hub.broken_uploads = True
+    person.hub.large.clear()
+    assert "nothing was committed, push again" in person.push(
+        registry / "tiny" / "1", "--over", person.hub.repositories[NAME].newest.id, status=75
+    )
+
+
+def test_licences_that_the_runs_refuse_are_refused_here_too(registry: Path, person: Person, tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(f"name: tiny\ncorpus: {{uri: {tmp_path}}}\npush: {{licences: [CC0-1.0]}}\n")
+    said = person.push(f"{registry}/tiny", "-c", str(config), status=2)
+    assert "licences that push.licences does not accept: its data: CC-BY-4.0; accepted: CC0-1.0" in said
+    assert person.hub.requests == []
+    config.write_text(config.read_text().replace("CC0-1.0", "CC-BY-4.0"))
+    person.push(f"{registry}/tiny", "-c", str(config))
+
+
+def test_the_hub_s_own_parser_reads_the_card(registry: Path, person: Person) -> None:
+    person.push(f"{registry}/tiny", "--language", "en")
+    text = person.hub.repositories[NAME].newest.files["README.md"].decode()
+    card = ModelCard(text)
+    data = card.data
+    assert (data.license, data.language, data.library_name) == ("cc-by-4.0", "en", "voxline")
+    assert data.pipeline_tag == "automatic-speech-recognition"
+    assert data.metrics[0] == "wer"
+    wer = next(result for result in data.eval_results if result.metric_type == "wer")
+    evaluation = json.loads((Registry(registry, "tiny").path(1) / "evaluation" / "metrics.json").read_text())
+    assert wer.metric_value == round(100 * evaluation["metrics"]["wer"]["value"], 2)
+    assert wer.task_type == "automatic-speech-recognition"
+    assert 'voxline.from_pretrained("voices/tiny")' in card.text
+    assert "Licences of the recordings: CC-BY-4.0 (7 utterances)" in card.text
+    assert str(registry) not in text
+
+
+def test_other_bytes_than_those_of_the_digest_are_not_loaded(registry: Path, person: Person) -> None:
+    person.push(f"{registry}/tiny")
+    repository = person.hub.repositories[NAME]
+    whole = f"hf://{NAME}@{repository.newest.id}"
+    changed = repository.commit({**repository.newest.files, "model.onnx": b"other"})
+    with pytest.raises(WorkError, match="these files are not the ones that were published"):
+        find_model(f"hf://{NAME}@{changed.id}")
+    assert find_model(whole).name == whole.rpartition("@")[2]
+
+    # A damaged copy of this machine.
+    blob = (find_model(whole) / "model.json").resolve()
+    blob.write_bytes(blob.read_bytes() + b" ")
+    with pytest.raises(WorkError, match="these files are not the ones that were published"):
+        find_model(whole)
+
+
+def test_a_training_starts_from_it_and_a_registry_imports_it(registry: Path, person: Person, tmp_path: Path) -> None:
+    person.push(f"{registry}/tiny")
+    commit = person.hub.repositories[NAME].newest.id
+    location = f"hf://{NAME}@{commit}"
+    parent = find_parent(location, "", family="asr", own_name="asr", generations=3)
+    assert parent is not None
+    assert (parent.label, parent.pinned) == (f"{NAME}@{commit[:8]}", location)
+    assert parent.ancestor.licences == ["CC-BY-4.0"]
+    assert parent.describe()["training_data"] == "unknown"
+    assert read_parent(parent).names == parent.info.weights
+    assert find_family("asr").config_defaults({"train": {"start": {"model": location}}}) == {}
+    with pytest.raises(SettingsError, match="give the commit, 40 hexadecimal digits"):
+        find_model(f"hf://{NAME}")
+
+    imported = tmp_path / "imported"
+    person.run("models", "import", location, "--registry", str(imported), "--name", "asr")
+    versions = Registry(imported, "asr")
+    assert versions.candidate() == 1
+    assert versions.event(1).digest == Registry(registry, "tiny").event(1).digest
+    assert location.rpartition("@")[2] in (versions.path(1) / "model_card.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_public_network_comes_from_the_hub_and_goes_back_for_transformers(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    public = {file.name: file.read_bytes() for file in (PUBLIC / "wav2vec2").iterdir() if file.is_file()}
+    person.hub.repositories["somebody/public"] = Repository([])
+    person.hub.repositories["somebody/public"].commit({**public, "README.md": b"---\nlicense: mit\n---\n"})
+    waveform = (0.2 * np.random.default_rng(0).standard_normal(16_000)).astype(np.float32)
+
+    person.connect()
+    folder = find_pretrained("somebody/public")
+    text = Recognizer(folder).transcribe(waveform, sample_rate=16_000)
+    assert text
+    written = (folder / "saved_model.pb").stat().st_mtime_ns
+    assert (find_pretrained("hf://somebody/public") / "saved_model.pb").stat().st_mtime_ns == written
+    with pytest.raises(SettingsError, match=r"a public model without voxline\.json: `voxline models import hf://"):
+        find_model(pin_location("somebody/public"))
+
+    said = person.push(folder, "--as", "transformers")
+    assert "licence of somebody/public@" in said
+    there = person.hub.repositories[NAME].newest.files
+    assert {"config.json", "model.safetensors", "vocab.json"} <= there.keys()
+    assert "saved_model.pb" not in there
+    data = ModelCard(there["README.md"].decode()).data
+    assert (data.base_model, data.license, data.library_name) == ("somebody/public", "mit", "transformers")
+    assert Recognizer(find_pretrained(NAME)).transcribe(waveform, sample_rate=16_000) == text
