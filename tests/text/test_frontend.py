@@ -229,7 +229,7 @@ REFUSED = """
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
 Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston|On Sunset Dr. Jim got out
 WASHINGTON DR. BOSTON|Oak Dr. Smith|Sep-20|2020-10|11/2020|05/1999|the war² began|the end.¹|2020-11-05T10:30+02:00
-w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
+w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people|a -> b|a ==> b
 """.strip().replace("\n", "|")
 
 
@@ -295,6 +295,8 @@ MU5735 mu 五七三五|K500个 k 五百个|520快乐 五二零快乐|520元 五�
 HK$200元 二百港元|US$100元 一百美元|150室内座位 一百五十室内座位|120室友 一百二十室友|酒店有350室 酒店有三百五十室
 身高1米75. 身高一米七五|1999-2000. 一九九九到二零零零
 HK$50 五十港元|US$1.5亿 一点五亿美元|A$20澳元 二十澳元|8栋1808 八栋幺八零八|2单元301 二单元三零幺|说"10"个 说十个
+9:05分 九点零五分|9:05分钟 九点零五分分钟|房间号是1208 房间号是幺二零八|1h30min 一小时三十分钟|Ⅲ期 三期
+1500年的历史 一千五百年的历史|1500年建成 一五零零年建成
 302室 三零二室|101教室 幺零幺教室|房间302 房间三零二|300室 三百室|302个房间 三百零二个房间|房间300个 房间三百个
 """.strip().replace("\n", "|")
 
@@ -429,7 +431,7 @@ ACCELERATION = "nine point eight meters per second squared"
         ("May 5 - May 10, Mar/Apr", "may fifth to may tenth march april"),
         ("Rs 5 lakh, ₹2.5 crores, ₹5", "five lakh rupees two point five crore rupees five rupees"),
         ("12 € 50, 12€50", "twelve euros and fifty cents twelve euros and fifty cents"),
-        ("5 €10 notes, 5 $10 bills", "five ten euros notes five ten dollars bills"),
+        ("5 €10 notes, 5 $10 bills", "five ten euro notes five ten dollar bills"),
         ("Gary, IN 46402-1234, 5 in 10", "gary in four six four zero two one two three four five in ten"),
         ("1200 N Lake Shore Dr, 9 NW 5th Ave", "twelve hundred north lake shore drive nine northwest fifth ave"),
         ("to 7-11 for milk, a 7-11 store", "to seven eleven for milk a seven eleven store"),
@@ -468,6 +470,43 @@ ACCELERATION = "nine point eight meters per second squared"
 def test_numbers_money_and_capitals_by_their_neighbors(written: str, spoken: str) -> None:
     """Field case F11."""
     assert normalize_spoken(written, "english_transcript") == spoken
+    assert normalize_spoken(spoken, "english_transcript") == spoken
+
+
+COUNTS_AND_SHORT_WORDS = """
+In March 2,500 came, by May 20,000. = in march two thousand five hundred came by may twenty thousand
+in May 2.5 million, in July 20 percent = in may two point five million in july twenty percent
+In June 25 students left, in May 10 of them. = in june twenty five students left in may ten of them
+On June 25 students left. In January 6 cases, = on june twenty fifth students left in january sixth cases
+May 3, 1999, May 5,6, June 6,1944 = may third nineteen ninety nine may fifth six june sixth nineteen forty four
+a 60/40 split, 25/75 of it, 24/48 = a sixty forty split twenty five seventy fifths of it twenty four forty eighths
+4.5/5, 4/5 stars, give it a 7/10. = four point five out of five four out of five stars give it a seven out of ten
+two $20s, $100s of it, four $5 bills = two twenties hundreds of it four five dollar bills
+$20 billion, a $50 note = twenty billion dollars a fifty dollar note
+a 27" TV, the 12" pipe is 5" wide = a twenty seven inch tv the twelve inches pipe is five inches wide
+My Dr. called me Dr. too, on King Dr. = my doctor called me doctor too on king drive
+He lives on Columbus Dr., ask your Dr. = he lives on columbus drive ask your doctor
+Serial no. A17. I said no. A man left. = serial number a seventeen i said no a man left
+post-WWII, in WW2 = post world war two in world war two
+a 30 s clip, 5 s, the 90 s = a thirty second clip five seconds the ninety s
+72 degrees F, 5 x 10^3 = seventy two degrees fahrenheit five times ten to the power of three
+16 fl. oz., 10 Gb/s, 5 MB/s = sixteen fluid ounces ten gigabits per second five megabytes per second
+Sec. 3, Pt. 2, 30 sec. 5 times = section three part two thirty seconds five times
+est. 1887, an est. 300, the dept. of law = established eighteen eighty seven an est three hundred the department of law
+Cpl. Lee, Adm. Nelson, Pvt. Ryan = corporal lee admiral nelson private ryan
+10.30 at night, it is 10.30 = ten thirty at night it is ten point three zero
+1.5:1, 3:2, 1:23.45 = one point five to one three to two one twenty three point four five
+on Mon., Wed., & Fri., in the sun. = on monday wednesday and friday in the sun
+I-80 W, 60 W bulbs, n° 5, 45 y/o = i eighty west sixty watts bulbs number five forty five years old
+great :D = great
+"""
+
+
+@pytest.mark.parametrize("row", COUNTS_AND_SHORT_WORDS.strip().split("\n"))
+def test_counts_behind_a_month_marks_out_of_ten_and_short_words(row: str) -> None:
+    written, spoken = row.split(" = ")
+    output = apply_frontend(written, FrontendSettings(kind="english_transcript")).symbols
+    assert output == spoken
     assert normalize_spoken(spoken, "english_transcript") == spoken
 
 

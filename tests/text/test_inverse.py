@@ -188,6 +188,13 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
         ("nine times out of ten, twelve out of twenty", "nine times out of ten, 12 out of 20"),
         ("the year two thousand comes, two thousand come", "the year 2000 comes, 2,000 come"),
         ("it's two fifty a pound, it's two fifty", "it's two fifty a pound, it's 2:50"),
+        ("a hundred and fifty thousand, a hundred and five", "150,000, a hundred and five"),
+        ("a thousand five hundred people, a hundred thousand", "1,500 people, a hundred thousand"),
+        ("a million and a half, two and a half", "a million and a half, 2 1/2"),
+        ("which one am i, at one am i woke up", "which one am i, at 1 a.m. i woke up"),
+        ("on one oh one point five, at one oh one", "on one oh one point five, at 1:01"),
+        ("at one oh one point five", "at one oh one point five"),
+        ("twenty twenty vision, in twenty twenty", "twenty twenty vision, in 2020"),
         ("two fifty dollars, two fifty dollar bills", "two fifty dollars, two $50 bills"),
     ],
 )

@@ -78,6 +78,8 @@ _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
 _MEASURED = rf"\s?(?:%|°|{SIGN}|(?:km|kg|cm|mm|m|g|l|hours?|minutes?|seconds?|million|billion|percent|times)\b)"
 """What follows a decimal: ages 5,6 are two numbers, lines 5,6 cm apart are not."""
+_NO_COUNT = r"(?!,[0-9]{3}(?![0-9])|[.:][0-9]|\s?%|\s?-?(?:percent|hundred|thousand|million|billion|trillion|dozen)\b)"
+"""Behind a month, what makes a number no day: in May 20,000 came, in May 5% did."""
 _TWO_GROUPS = r"([1-9][0-9]{0,2}) ([0-9]{3})(?:,([0-9]{1,2}))?(?![0-9_'])(?! [0-9]|-[0-9])"
 """Thousands with a space, or two numbers: 12 500."""
 _CODES_ALONE = "|".join(code for code in numbers.CURRENCIES if code.isalpha())
@@ -548,7 +550,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"(?:,?\s([12][0-9]{3})\b)?",
         _month_days,
     ),
-    _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
+    _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b{_NO_COUNT}(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
     _sub(rf"\b([0-3]?[0-9])[-–](?=[0-3]?[0-9]\s(?:{_MONTH})\b)", lambda m: f"{numbers.ordinal(m[1])} to "),
     _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
     _sub(r"(?<=[0-9]:[0-5][0-9])[-–](?=[0-9]{1,2}(?::[0-5][0-9])?(?![\w:%]|[.,/-][0-9]))", " to "),

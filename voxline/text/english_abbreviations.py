@@ -12,7 +12,8 @@ _TITLES = {
     "Ms": "miz", "Dr": "doctor", "Drs": "doctors", "St": "saint", "Prof": "professor", "Rev": "reverend",
     "Hon": "honorable", "Gen": "general", "Col": "colonel", "Maj": "major", "Capt": "captain", "Lt": "lieutenant",
     "Sgt": "sergeant", "Gov": "governor", "Sen": "senator", "Rep": "representative", "Pres": "president",
-    "Mt": "mount", "Ft": "fort", "Fr": "father", "Supt": "superintendent",
+    "Mt": "mount", "Ft": "fort", "Fr": "father", "Supt": "superintendent", "Cpl": "corporal", "Pvt": "private",
+    "Adm": "admiral", "Cmdr": "commander", "Atty": "attorney", "Msgr": "monsignor",
 }  # fmt: skip
 """Before a name."""
 
@@ -28,7 +29,7 @@ _BEFORE_NUMBERS = {
     "No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages", "Apt": "apartment",
     "Figs": "figures", "Eq": "equation", "Eqs": "equations", "Vols": "volumes", "pg": "page", "pgs": "pages",
     "Rm": "room", "Bldg": "building", "Op": "opus", "Ste": "suite", "Ext": "extension", "Hwy": "highway",
-    "Ch": "chapter", "Rte": "route", "c": "circa", "ca": "circa",
+    "Ch": "chapter", "Rte": "route", "Nr": "number", "c": "circa", "ca": "circa",
 }  # fmt: skip
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately", "a.k.a.": "also known as"}
 DAYS = {
@@ -47,7 +48,12 @@ BEFORE_NUMBERS = frozenset({"n°", "ch", "sec", "art", "nr", "ca", *_MONTHS, *ma
 
 _ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
 _NO_STREET = "".join(
-    rf"(?<!\b{word} )" for word in ("of", "the", "a", "my", "our", "your", "his", "her", "and", "dear")
+    rf"(?<!\b{word} )"
+    for word in (
+        *("of", "the", "a", "my", "our", "your", "his", "her", "and", "dear", "their", "this", "that", "any", "no"),
+        *("me", "him", "them", "us", "you", "is", "was", "be", "as", "a new", "called", "The", "My", "Our", "Your"),
+        *("His", "Her", "Their", "This", "A", "Dear"),
+    )
 )
 _STREET_RULE = re.compile(
     rf"(?<=[a-z0-9] ){_NO_STREET}(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])"
@@ -92,7 +98,12 @@ _DRIVE_OR_TOWN = re.compile(
     r"Sunset|Ocean|Lake|Lakeshore|Riverside|Hillside|Meadow|Valley|Forest|Park|Main)\sDr\.\s(?=[A-Z][a-z])",
     re.IGNORECASE,
 )
-_THE_DOCTOR = re.compile(r"(?<=\b[Tt]he )Dr\.(?=\s[a-z])")
+_OF_DOCTORS = "".join(
+    rf"|(?<=\b{word} )"
+    for word in ("[Tt]he", "[Mm]y", "[Oo]ur", "[Yy]our", "[Hh]is", "[Hh]er", "[Tt]heir", "[Aa]", "me")
+)
+_THE_DOCTOR = re.compile(rf"(?:{_OF_DOCTORS[1:]})Dr(?:\.(?=\s[a-z]|[,;:!?])|(?=\.?$))")
+"""Ask your Dr."""
 _TIMES = (
     "Mondays?|Tuesdays?|Wednesdays?|Thursdays?|Fridays?|Saturdays?|Sundays?|January|February|March|April|May|June|July|"
     "August|September|October|November|December|Spring|Summer|Autumn|Fall|Winter|Christmas|Easter|Thanksgiving|"
@@ -117,6 +128,24 @@ _NUMBER_RULE = re.compile(
     r"|\b(vol|ch|fig)\.\s?(?=(?-i:[VX]|I(?=[,;:)]|\.?$|\sof\b|\sand\b))\b)",
     re.IGNORECASE,
 )
+_NUMBER_OF_LETTERS = re.compile(
+    r"\b((?i:serial|part|order|model|account|invoice|registration|licen[cs]e|policy|reference|ref|passport|patent|item|lot))"
+    r"\s[Nn]o\.\s?(?=[A-Z]{1,4}-?[0-9]|[0-9])"
+)
+"""Serial no. A17."""
+_SURE = {
+    "sec": "section", "ep": "episode", "pt": "part", "est": "established", "dept": "department", "govt": "government",
+}  # fmt: skip
+_SURE_RULE = re.compile(
+    r"(?<![0-9]\s)\b(?:(Sec|Ep|Pt)\.\s?(?=[0-9])|([Ee]st)\.\s(?=1[0-9]{3}\b|20[0-9]{2}\b)|(dept|govt)\.(?=\s[a-z]|[,;:]))"
+)
+"""Only before these: 30 sec. 5 times."""
+_WORLD_WAR = re.compile(r"\bWW(II?|[12])(?![\w'])")
+_SECONDS = re.compile(
+    r"(?<![\w.,:/$-])(?<!\b[Tt]he )(?<!\blate )(?<!\bearly )((?:\b[Aa]n?\s)?)"
+    r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\ss\b(?!['’]|\.\w)(?=(\s[a-z]{3,})?)"
+)
+"""30 s; in the 90 s the s is of a decade."""
 _LATIN_RULE = re.compile(rf"\b(?:{'|'.join(map(re.escape, _LATIN))})", re.IGNORECASE)
 _NEXT_MONTH = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)?\s)?(?:{'|'.join(month.capitalize() for month in _MONTHS)}|May)"
 _DAY_RULE = re.compile(
@@ -125,6 +154,12 @@ _DAY_RULE = re.compile(
     r"|\b(Tues|Thurs?|Weds)\b\.?(?![\w'])"
 )
 """Before a date or a time, or with a dot and a comma; "the cat sat." and "in the sun, 5 of them" are none."""
+_DAY_AT_END = re.compile(
+    r"(?:(?<=\bon )|(?<=\bby )|(?<=\buntil )|(?<=\btill )|(?<=\bnext )|(?<=\blast )|(?<=\bevery )|(?<=day and )"
+    r"|(?<=day, and )|(?<=day & )|(?<=day, & )|(?<=day, ))"
+    r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun)(?=\.?(?:$|\s?[,;:!?]|\.\s|\sat\s))"
+)
+"""On Fri. or until Sun; the cat sat, in the sun."""
 _DIRECTION_RULE = re.compile(
     rf"\b([NSEW])\.\s(?=[A-Z][a-z]+\s(?:{'|'.join((*_STREETS, *_ENDS))})\b"
     r"|(?:Dakota|Carolina|Virginia|Korea|Africa|America)\b)"
@@ -145,10 +180,17 @@ def expand_abbreviations(text: str) -> str:
     text = _DAY_RULE.sub(
         lambda match: put_apart(match, DAYS[match[1] or match[2]] + "," * match[0].endswith(",")), text
     )
+    text = _DAY_AT_END.sub(lambda match: DAYS[match[1]], text)
     text = _DIRECTION_RULE.sub(
         lambda match: f"{_DIRECTIONS[match[1]]} " if match[1] else f" {_DIRECTIONS[match[2]]} ", text
     )
     text = _ALWAYS_RULE.sub(_always, text)
+    text = _NUMBER_OF_LETTERS.sub(r"\1 number ", text)
+    text = _SURE_RULE.sub(lambda match: f"{_SURE[(match[1] or match[2] or match[3]).lower()]} ", text)
+    text = _WORLD_WAR.sub(lambda match: f"World War {'II' if match[1] in ('II', '2') else 'I'}", text)
+    text = _SECONDS.sub(
+        lambda match: f"{match[1]}{match[2]} second{'s' * (match[2] != '1' and not (match[1] and match[3]))}", text
+    )
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1] or match[2])] + " ", text)
     text = _THE_DOCTOR.sub("doctor", text)
     text = _STREET_ENDS.sub(lambda match: f"{_STREETS[match[1]]}.", text)
@@ -286,7 +328,13 @@ _UNITS = {
     "sq mi": ("square mile", "square miles"), "sq km": ("square kilometer", "square kilometers"),
     "cu ft": ("cubic foot", "cubic feet"), "cu in": ("cubic inch", "cubic inches"),
     "cu m": ("cubic meter", "cubic meters"), "wk": ("week", "weeks"), "wks": ("week", "weeks"),
-    "mos": ("month", "months"),
+    "mos": ("month", "months"), "pct": ("percent", "percent"), "fl oz": ("fluid ounce", "fluid ounces"),
+    "mA": ("milliampere", "milliamperes"),
+    "Ah": ("ampere hour", "ampere hours"), "cl": ("centiliter", "centiliters"), "kPa": ("kilopascal", "kilopascals"),
+    "kJ": ("kilojoule", "kilojoules"), "MB/s": ("megabyte per second", "megabytes per second"),
+    "GB/s": ("gigabyte per second", "gigabytes per second"), "kB/s": ("kilobyte per second", "kilobytes per second"),
+    "Mb/s": ("megabit per second", "megabits per second"), "Gb/s": ("gigabit per second", "gigabits per second"),
+    "Mbit/s": ("megabit per second", "megabits per second"), "Gbit/s": ("gigabit per second", "gigabits per second"),
 }  # fmt: skip
 
 ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
@@ -306,7 +354,8 @@ _PER = {"h": "hour", "hr": "hour", "wk": "week", "mo": "month", "yr": "year"}
 _UNITS_OF = {
     unit.lower(): unit
     for unit in _UNITS
-    if sum(unit.lower() == other.lower() for other in _UNITS) == 1 and unit not in ("L", "V", "W")  # "GAME 5 V 3"
+    if sum(unit.lower() == other.lower() for other in _UNITS) == 1
+    and unit not in ("L", "V", "W", "mA", "Ah", "cl")  # "GAME 5 V 3"
 } | {"mb": "MB", "kb": "KB", "mw": "MW"}
 """A unit in small letters → as it is written; where two differ in capitals alone, the one of texts in capitals."""
 _UNIT_IN_CAPITALS = re.compile(

@@ -1,10 +1,10 @@
-"""English dates, zip codes, directions and telephones whose marks are elsewhere ranges, decimals and fractions."""
+"""English dates, zip codes, directions, telephones and shares whose marks are elsewhere ranges and fractions."""
 
 import re
 
 from voxline.text import english_numbers as numbers
 from voxline.text.english_abbreviations import DAYS, put_apart
-from voxline.text.english_marks import DIRECTIONS, has_two_readings
+from voxline.text.english_marks import COUNTED, DIRECTIONS, has_two_readings
 
 _MONTHS = {
     "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May", "Jun": "June", "Jul": "July",
@@ -69,6 +69,17 @@ _HOURS_OF_24 = re.compile(
 """0800 hours, at 1430 hrs; elsewhere 1430 hours are counted."""
 _YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|['’])")
 """Class of '05."""
+_COUNT_IN_MONTH = re.compile(
+    # A day of its own, on which something was that has its name: in January 6 cases.
+    rf"\b([Ii]n)\s(?!Jan(?:uary)?\.?\s6\b|Sep(?:t|tember)?\.?\s11\b|July?\.?\s4\b){_MONTH}\.?\s([0-9]{{1,2}})"
+    rf"(?=\s(?:of|more|other|{COUNTED})\b)"
+)
+"""In June 25 students came: days are on June 25."""
+_CLOCK_WITH_POINT = re.compile(
+    r"(?<![\w.,:/$£€-])(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\sat\snight\b|\so'clock\b)"
+    r"|(?:(?<=\bat )|(?<=\bby )|(?<=\buntil )|(?<=\bfrom )|(?<=\baround )|(?<=\babout )|(?<=\b[Ii]t's ))"
+    r"(1[0-2]|0?[1-9])\.([0-5][0-9])(?=\sin\sthe\s(?:morning|afternoon|evening)\b)"
+)
 _TWO_MONTHS = re.compile(rf"(?<![\w/]){_MONTH}/{_MONTH}(?![\w/])")
 _ZIP = re.compile(
     r"(?<=[\w.,]\s)(A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|T[NX]|UT|V[AT]|"
@@ -80,6 +91,22 @@ _QUARTER = re.compile(
     r"Street|Drive|Avenue|Boulevard|Road|Lane|Way|Place|Court|Highway|Parkway)\b)"
 )
 """Of a town, between a house and its street: 1200 N Lake Shore Dr."""
+_ROAD_WAY = re.compile(
+    r"\b(I-?[1-9][0-9]{0,2}|(?:Routes?|Rte\.?|Hwy\.?|Highway|Interstate|US|U\.S\.|SR)[\s-][1-9][0-9]{0,2})\s([NSEW])(?![\w'’]|\.\w)"
+)
+"""I-80 W, which has no watts."""
+_DECIMAL_RATIO = re.compile(
+    r"(?<![\w.,:/-])(?:([0-9]{1,3}\.[0-9]{1,3}):([0-9]{1,3}(?:\.[0-9]{1,3})?)|([0-9]{1,3}):([0-9]{1,3}\.[0-9]{1,3}))(?![\w:%]|[.,/-][0-9])"
+)
+_OUT_OF = re.compile(
+    r"(?<![\w/.,$£€-])([0-9]{1,2}\.[0-9]{1,2})/(4|5|10|20|100)(?![\w/%°]|[.,-][0-9])"
+    r"|(?<![\w/.,$£€-])([0-9]|10)/(5|10)(?=\sstars?\b)"
+    r"|(?:(?<=\bit a )|(?<=\bit an )|(?<=\brated )|(?<=\brated it )|(?<=\bscored )|(?<=\bscore of )|(?<=\brating of ))"
+    r"([0-9]|10)/(5|10)(?=[.,;!?)]?$|[,;!?)]|\.\s|\s(?:on|for|because|and|but)\b)"
+)
+"""Of marks: 4.5/5, 4/5 stars, I give it a 7/10."""
+_SHARES = re.compile(r"(?<![\w/.,:$£€-])([1-9][0-9]?)/([1-9][0-9]?)(?![\w/%°]|[.,-][0-9]|\s(?:of|in|inch|cup|mile)\b)")
+"""A 60/40 split."""
 _QUARTERS = DIRECTIONS | {"NE": "northeast", "NW": "northwest", "SE": "southeast", "SW": "southwest"}
 _SEVEN_ELEVEN = re.compile(
     r"(?<![\w.,:/$£€-])7-11(?:(?=\s(?i:stores?|shops?|clerks?|locations?|franchises?|parking)\b)"
@@ -120,6 +147,8 @@ def _spell_out_names(text: str) -> str:
 
 def _spell_out_days(text: str) -> str:
     """Dates with hyphens, points and bars, whose marks are elsewhere ranges, decimals and fractions."""
+    text = _COUNT_IN_MONTH.sub(lambda match: f"{match[1]} {_long(match[2])}, {match[3]}", text)
+    text = _CLOCK_WITH_POINT.sub(lambda match: f"{match[1] or match[3]}:{match[2] or match[4]}", text)
     text = _TIMESTAMP.sub(_timestamp, text)
     text = _HYPHENED_DATE.sub(_hyphened_date, text)
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
@@ -133,8 +162,10 @@ def _spell_out_days(text: str) -> str:
 
 
 def _spell_out_places(text: str) -> str:
-    """Zip codes, directions of streets, telephones of Australia, and a shop."""
+    """Zip codes, directions of streets, telephones of Australia, marks out of ten, and a shop."""
     text = _ZIP.sub(lambda match: put_apart(match, _zip(match)), text)
+    text = _ROAD_WAY.sub(lambda match: f"{match[1]} {_QUARTERS[match[2]]}", text)
+    text = _SHARES.sub(_shares, _OUT_OF.sub(_out_of, _DECIMAL_RATIO.sub(_decimal_ratio, text)))
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
@@ -186,6 +217,23 @@ def _hyphened_date(match: re.Match[str]) -> str:
         return f"{int(match[1])} {month} {match[3]}"
     year = f"{'oh ' * (match[3][0] == '0')}{numbers.cardinal(str(int(match[3])))}"
     return f"{numbers.ordinal(match[1])} of {month}, {year}"
+
+
+def _decimal_ratio(match: re.Match[str]) -> str:
+    """1.5:1; of 1:23.45 the whole seconds have two digits, as on a stopwatch."""
+    first, second = (match[1], match[2]) if match[1] else (match[3], match[4])
+    is_stopwatch = bool(match[3]) and second.index(".") == 2
+    return match[0] if is_stopwatch else f"{first} to {second}"
+
+
+def _out_of(match: re.Match[str]) -> str:
+    score, most = next((match[place], match[place + 1]) for place in (1, 3, 5) if match[place])
+    return f"{score} out of {most}"
+
+
+def _shares(match: re.Match[str]) -> str:
+    is_whole = int(match[1]) + int(match[2]) == 100 and min(map(int, match.groups())) > 4
+    return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}" if is_whole else match[0]
 
 
 def _zip(match: re.Match[str]) -> str:

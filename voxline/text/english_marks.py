@@ -121,8 +121,11 @@ _MINUS_GRADE = re.compile(
 )
 _STARS = re.compile(r"(?<![\w.])([1-7])\s?\*(?=\s(?:hotel|resort|restaurant|review|rating|general)s?\b)")
 _HIDDEN = re.compile(r"(?<![A-Za-z*])[A-Za-z]++(?:\*+[A-Za-z]++|\*{2,}(?!\S))")
-_MARKED = re.compile(r"(?<!\S)&(?=[A-Za-z])|(?<![\w&~])~(?=[A-Za-z])|(?<![\w&])#(?=[A-Za-z])|(?<![\w%])%(?=[A-Za-z])")
-"""Signs before a word, which are words themselves or marks of names, letters and hesitation: &John, ~A, #uh, %uh."""
+_MARKED = re.compile(
+    r"(?<!\S)&(?=[A-Za-z])|(?<![\w&~])~(?=[A-Za-z])|(?<![\w&])#(?=[A-Za-z])|(?<![\w%])%(?=[A-Za-z])"
+    r"|(?<![\w<>=-])(?:--?>|==?>)(?![<>=])|(?<![<>=])<--?(?=\s|$)"
+)
+"""Arrows, and signs before a word, which are words themselves or marks of names and hesitation: &John, ~A, #uh, %uh."""
 _HALF_OF_DAY = r"\s?[AaPp]\.?[Mm]\b\.?"
 _SPACED_DASH = re.compile(
     rf"(?<![0-9,.:])({SIGN}?[0-9][0-9,.:]*+(?: 000\b)*)({_HALF_OF_DAY}|\s?%)?\s[-–]\s"
@@ -147,6 +150,9 @@ _INCHES = re.compile(
     rf"(?:(?<![\w.,/])|(?<=[\"″]x))((?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?)?{_HALF}|(?:[0-9]{{1,3}}\s)?[0-9]{{1,2}}/[0-9]{{1,2}}"
     r"|[0-9]{1,3}(?:\.[0-9]+)?)[\"″](?:(?=x[0-9])|(?!\w))"
 )
+_BILLS = re.compile(rf"(?<![A-Za-z])({SIGN})\s?([1-9][0-9]{{0,3}})[\s-](?=(?:bills?|notes?|coins?|chips?)\b)")
+_PLURAL_BILLS = re.compile(r"(?<![\w$£€])[$£€](1|2|5|10|20|50|100|500|1,?000)s(?![\w'’])")
+"""Two $20s."""
 _ONE_OR_LESS = re.compile(rf"1|{_HALF}|[0-9]+/[0-9]+")
 
 
@@ -245,7 +251,7 @@ def _key(match: re.Match[str]) -> str:
 
 
 def _marked(match: re.Match[str]) -> str:
-    raise has_two_readings(f"{match[0]}{match.string[match.end() : match.end() + 20]}", "a word, or a mark of the next")
+    raise has_two_readings(f"{match[0]}{match.string[match.end() : match.end() + 20]}", "a word, or a mark")
 
 
 def _inch(match: re.Match[str]) -> str:
@@ -281,9 +287,17 @@ def _spell_out_feet(text: str) -> str:
         pieces.append(text[end : match.end() - 1])
         end = match.end()
         is_quote = match[0].endswith('"') and is_open
-        pieces.append('"' if is_quote else " inch" if _ONE_OR_LESS.fullmatch(match[1]) else " inches")
+        is_single = _ONE_OR_LESS.fullmatch(match[1]) or _is_before_noun(text, match)
+        pieces.append('"' if is_quote else " inch" if is_single else " inches")
         is_open &= not is_quote
     return "".join([*pieces, text[end:]])
+
+
+def _is_before_noun(text: str, match: re.Match[str]) -> bool:
+    """A 27" monitor has one inch."""
+    noun = re.match(r"\s([A-Za-z]+)", text[match.end() : match.end() + 20])
+    has_article = re.search(r"\b[Aa]n?\s$", text[max(0, match.start() - 4) : match.start()])
+    return bool(has_article and noun and noun[1] not in _AFTER_FEET)
 
 
 def _feet_and_inches(match: re.Match[str]) -> str:
@@ -337,7 +351,7 @@ def _site(match: re.Match[str]) -> str:
     return spoken + path.replace(".", " dot ").replace("/", " slash ") + end
 
 
-_COUNTED = (
+COUNTED = (
     "people|persons|men|women|children|users|customers|views|viewers|downloads|followers|subscribers|listeners|readers|"
     "members|jobs|homes|households|families|workers|voters|visitors|tourists|passengers|patients|students|copies|"
     "shares|barrels|dollars|euros|pounds|rubles|rupees|inhabitants|residents|citizens|refugees|soldiers|visits|clicks|"
@@ -349,11 +363,11 @@ _NO_NOUN = (
     "perhaps|besides|hers|ours|yours|theirs|does|goes|finals?|heats|hurdles|races|sprints|times|apiece|thus"
 )
 _THOUSANDS_OR_DECIMALS = re.compile(
-    rf"(?<![\w.,+'-])(?<!{SIGN})(?<!{SIGN}\s)([1-9][0-9]{{0,2}})\.(000|[0-9]{{3}}(?=\s(?:{_COUNTED})\b))(?![0-9]|[.,][0-9]|\s?(?:€|EUR\b))"
-    rf"(\s(?:{_COUNTED})\b)?"
+    rf"(?<![\w.,+'-])(?<!{SIGN})(?<!{SIGN}\s)([1-9][0-9]{{0,2}})\.(000|[0-9]{{3}}(?=\s(?:{COUNTED})\b))(?![0-9]|[.,][0-9]|\s?(?:€|EUR\b))"
+    rf"(\s(?:{COUNTED})\b)?"
 )
 _SMALL_M = re.compile(
-    rf"(?<![\w.,])([0-9]{{1,3}}(?:\.[0-9]+)?)m(?=\s(?:({_COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]{{2,20}}[a-rt-z]s)\b)"
+    rf"(?<![\w.,])([0-9]{{1,3}}(?:\.[0-9]+)?)m(?=\s(?:({COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]{{2,20}}[a-rt-z]s)\b)"
 )
 _NUMBER_OR_NO = re.compile(
     r"(?:\b([A-Za-z']{1,20}),?\s)?\b[Nn]o\.\s[0-9]{1,4}(?![0-9]|[.,:/-][0-9])(?=(?:\s([a-z]{1,20}))?)"
@@ -366,7 +380,7 @@ _HAS_NUMBER = re.compile(
     "symphony|concerto|sonata|chapter|question|exercise|model|part|order|account|tel|phone|case|lot|cell|pier|tram|ward|see",
     re.IGNORECASE,
 )
-_AFTER_NUMBERS = re.compile(rf"(?:{_COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]+[a-rt-z]s")
+_AFTER_NUMBERS = re.compile(rf"(?:{COUNTED})|(?!(?:{_NO_NOUN})\b)[a-z]+[a-rt-z]s")
 _WATTS_OR_WEST = re.compile(
     r"(?<=[0-9])\sW\.\s(?!(?:The|It|This|That|These|We|He|She|They|You|A|An|In|On|At|And|But|If|So|I|Is|Its|There|Then)\b)"
     r"(?=[A-Z][a-z]+\b(?!\s(?:St|Dr|Ave|Blvd|Rd|Ln|Hwy)\b)|[0-9]{1,3}(?:st|nd|rd|th)\b)"
@@ -443,6 +457,13 @@ _FUNCTIONS = frozenset("sin cos tan log sec csc cot sinh cosh tanh".split())  # 
 _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])\s?º(?=\s?[CFNSEW]?(?!\w))"), "°"),  # the ordinal of Spanish, typed for a degree
     (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
+    (re.compile(r"\b[Nn]°\s?(?=[0-9])"), "number "),
+    (re.compile(r"(?<=\b[Aa]\s[0-9]{2})\s?y/o\b"), " year old"),
+    (re.compile(r"(?<=[0-9])\s?y/o\b"), " years old"),
+    (re.compile(r"(?<=[0-9])\s?x\s?(?=10(?:\^|[⁰¹²³⁴-⁹⁻]))"), " times "),
+    (re.compile(r"(?<=[0-9])\s?fl\.?\s?oz\b(?:\.(?=\s[a-z]))?"), " fl oz"),
+    (re.compile(r"(?<=[0-9]\s)(degrees?)\sF(?![\w'’])"), r"\1 Fahrenheit"),
+    (re.compile(r"(?<=[0-9]\s)(degrees?)\sC(?![\w'’])"), r"\1 Celsius"),
     (re.compile(r"§\s?§"), " sections "),
     (re.compile(r"\+/[-−]"), " plus or minus "),
     (re.compile(r"(?<=[0-9])\s?([mk])\.p\.h\.?(?!\w)", re.IGNORECASE), r" \1ph"),
@@ -507,6 +528,8 @@ _RULES: tuple[Callable[[str], str], ...] = (
     lambda text: _CARD.sub(
         lambda match: ", ".join(map(numbers.digit_by_digit, re.findall("[0-9]{4}", match[0]))), text
     ),
+    lambda text: _BILLS.sub(lambda match: f"{numbers.money(match[1], match[2], '', is_single=True)} ", text),
+    lambda text: _PLURAL_BILLS.sub(_plural_bills, text),
     lambda text: _EVEN.sub(_even, text),
     lambda text: _MINUS.sub(" minus ", text),
     lambda text: _STARS.sub(r"\1 star", text),
@@ -611,6 +634,11 @@ def long_number(match: re.Match[str]) -> str:
     if digits.endswith("000"):
         return numbers.cardinal(digits)
     raise has_two_readings(digits, "a count, a date, or digits one by one")
+
+
+def _plural_bills(match: re.Match[str]) -> str:
+    words = numbers.cardinal(match[1].replace(",", ""))
+    return re.sub("xs$", "xes", numbers.pluralize(words.removeprefix("one ") if len(match[1]) > 2 else words))
 
 
 def plural_digits(match: re.Match[str]) -> str:

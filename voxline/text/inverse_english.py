@@ -279,7 +279,9 @@ def _write_time(words: list[str], place: int) -> _Written:
     # Seven p m is a time without minutes.
     half_of_day, behind = _half_of_day(words, end)
     if minutes is None:
-        return (f"{value}{half_of_day}", behind) if half_of_day and 1 <= value <= 12 else None
+        is_question = words[end : end + 2] == ["am", "i"] and word_at(words, place - 1) not in _BEFORE_TIMES
+        is_hour = half_of_day and 1 <= value <= 12 and not is_question  # which one am i
+        return (f"{value}{half_of_day}", behind) if is_hour else None
 
     # And thirty seconds are of a time in any place.
     text = f"{value}:{minutes:02d}"
@@ -305,7 +307,7 @@ def _is_time(words: list[str], place: int, end: int, hour: int, minutes: int) ->
     behind = word_at(words, end)
     # It's two fifty a pound.
     is_price = before in ("is", "it's") and behind in ("a", "an", "each", "per")
-    if is_price or behind in _CURRENCY_WORDS or is_number_word(behind):
+    if is_price or behind == "point" or behind in _CURRENCY_WORDS or is_number_word(behind):
         return False
     is_alone = place == 0 and end == len(words) and hour <= 12 and minutes % 5 == 0
     is_after_it = before == "is" and word_at(words, place - 2) in ("it", "time")
@@ -453,7 +455,7 @@ def _write_fraction(words: list[str], place: int) -> _Written:
         article = word_at(words, end + 1) == "a"
         above = (1, end + 2) if article else parse_under_100(words, end + 1)
         below = _denominator(words, above) if above else None
-        if above and below and (article or above[0] < below):
+        if above and below and value < 1_000 and (article or above[0] < below):
             return f"{value} {above[0]}/{below}", above[1] + 1
         return None
     below = _denominator(words, whole)
@@ -548,7 +550,8 @@ def _write_label(words: list[str], place: int) -> _Written:
 
 def _write_year(words: list[str], place: int) -> _Written:
     year = parse_year(words, place)
-    if year is None or word_at(words, place - 1) in _LABELS:
+    is_sight = year is not None and word_at(words, year[1]) in ("vision", "hindsight", "eyesight")
+    if year is None or is_sight or word_at(words, place - 1) in _LABELS:
         return None
     is_behind_year_word = word_at(words, place - 1) in _BEFORE_YEARS and word_at(words, place - 2) not in _BEFORE_SCORES
     if not is_behind_year_word and _BEFORE_SCORES & set(words[max(0, place - 4) : place]):
@@ -593,9 +596,11 @@ def _write_number(words: list[str], place: int) -> _Written:
     before = word_at(words, place - 1)
     # Three fifty nine hundred and forty sevens are no counts.
     is_behind = before in TENS_VALUES or (words[place] in TENS_VALUES and is_number_word(before))
+    # One oh one point five is one number.
+    is_behind |= amount is not None and before in ("oh", "o") and not amount.whole and is_digit(words, place - 2)
     if (
         amount is None
-        or words[place] == "a"
+        or (words[place] == "a" and not _has_more(words, place, amount.end))
         or is_behind
         or is_digit_row(words, amount.end)
         or word_at(words, amount.end)[:-1] in SMALL_VALUES
@@ -626,6 +631,12 @@ def _write_number(words: list[str], place: int) -> _Written:
         return None
     follows = is_number_word(behind_word) or is_number_word(before)
     return None if follows and amount.whole and amount.value < 100 else (amount.text, amount.end)
+
+
+def _has_more(words: list[str], place: int, end: int) -> bool:
+    """Returns whether a number that begins with "a" goes on with ten or more: a hundred and fifty thousand."""
+    is_large = any(word in TENS_VALUES or SMALL_VALUES.get(word, 0) > 9 for word in words[place + 2 : end])
+    return is_large or any(word == "hundred" or word in SCALE_VALUES for word in words[place + 3 : end])
 
 
 def _is_small(words: list[str], place: int) -> bool:
@@ -665,22 +676,10 @@ for _plural, _symbol in _UNITS.items():
     for _american, _spelling in _BRITISH.items():
         _ALL_UNITS[_plural.replace(_american, _spelling)] = _symbol
 _CURRENCY_WORDS = frozenset(_CURRENCIES) | {f"{name}s" for name in _CURRENCIES} | {"cents", "pence", "percent"}
-_BEGINNINGS = frozenset(
-    [
-        *SMALL_VALUES,
-        *TENS_VALUES,
-        *_ORDINALS,
-        *_MONTHS,
-        "zero",
-        "oh",
-        "a",
-        "plus",
-        "minus",
-        "negative",
-        "half",
-        "quarter",
-    ]
-)
+_BEGINNINGS = frozenset((
+    *SMALL_VALUES, *TENS_VALUES, *_ORDINALS, *_MONTHS,
+    "zero", "oh", "a", "plus", "minus", "negative", "half", "quarter",
+))  # fmt: skip
 _RULES: tuple[Callable[[list[str], int], _Written], ...] = (
     _write_site,
     _write_telephone,

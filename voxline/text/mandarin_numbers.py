@@ -40,6 +40,9 @@ _MEASURES = (
 )
 """A number before one of these is a count, and no telephone number."""
 
+_NUMERALS = "ⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩⅪⅫ"
+"""Numbers as one character each, which NFKC writes in letters."""
+_ROMAN = re.compile(f"[{_NUMERALS}{_NUMERALS.lower()}]")
 _ENCIRCLED = re.compile("[\u2460-\u249b\u24ea\u3251-\u325f\u32b1-\u32bf]")
 _UNFOLDED = re.compile("([²³¹⁰⁴-⁹⁺⁻½¼¾⅐-⅞↉№™℠℡])")
 _SQUARED = str.maketrans(
@@ -65,12 +68,17 @@ def expand_mandarin_numbers(text: str) -> str:
     return text
 
 
+def _roman(match: re.Match[str]) -> str:
+    return f" {_NUMERALS.index(match[0].upper()) + 1} "
+
+
 def fold_mandarin(text: str) -> str:
     """A text in the usual width (NFKC), with the signs that numbers have a part of their meaning from.
 
     >>> fold_mandarin("５０㎡，①苹果，3½"), fold_mandarin("10⁶")
     ('50m²,  1 苹果,3½', '10⁶')
     """
+    text = _ROMAN.sub(_roman, text)
     text = _ENCIRCLED.sub(lambda number: f" {unicodedata.normalize('NFKC', number[0])} ", text.translate(_SQUARED))
     # The odd places have what NFKC would join with the digits beside it.
     parts = _UNFOLDED.split(text)
@@ -302,7 +310,10 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"(?<![0-9.:/-])(?<![有共约达近])(?![0-9]{1,2}00)([1-9][0-9]{2,3})(?=教?室(?![内外友温])|病房|号房)",
         lambda m: _said_on_the_telephone(m[1]),
     ),
-    _sub(rf"((?:房间|房号|教室)号?|(?<=[0-9])(?:栋|幢|单元))([1-9][0-9]{{2,3}}){_NOT_COUNTED}", _called),
+    _sub(
+        rf"((?:房间|房号|门牌|教室)号?码?(?:是|为|:|: )?|(?<=[0-9])(?:栋|幢|单元))([1-9][0-9]{{2,3}}){_NOT_COUNTED}",
+        _called,
+    ),
     # Thousands with a space, or two numbers: nobody says 000 alone.
     _sub(r"(?<![0-9.,:/-])(?<![0-9] )([1-9][0-9]{0,2})((?: [0-9]{3})* 000)(?![0-9]| [0-9]|[-/:][0-9])", _thousands),
     _sub(
@@ -394,6 +405,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
         lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}",
     ),
     _sub(r"(?<![0-9])([1-9]000)年(前|来|后|历史|的历史|文明|的文明|以上|多|之久|之前|间|古)", _years),
+    _sub(r"(?<![0-9])([1-9][0-9]00)(?=(?:多|余)?年(?:的?历史|的?文明|以上|之久))", lambda m: hanzi_number(m[1])),
     _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
     _sub(
         r"(?<![0-9.])((?:19|20)[0-9]{2})(?=学年|财年|赛季|届|级|款|春|夏季|秋季|冬奥|冬季|奥运|世界杯|亚运|上半年|下半年|新年|元旦|国庆)",
@@ -401,7 +413,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     _sub(r"(?<![0-9.])([05-9][05])(?=后(?![面来天续]))", lambda m: hanzi_digits(m[1])),
     # Times, scores and ratios.
-    _sub(r"(?<![0-9:.])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:]|\.[0-9])", _time),
+    _sub(r"(?<![0-9:.])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:]|\.[0-9])(?:分(?![钟之]))?", _time),
     _sub(r"(?<=[0-9]):(?=[0-9])", "比"),
     # Money, fractions and what is paid for each.
     _sub(r"(?:(?<=^)|(?<=[\s(\[+±¥￥$€£<>≤≥=:,、~负约近仅达-]))\.(?=[0-9])", "0."),
@@ -424,6 +436,10 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(
         rf"(?<![0-9.])({_NUMBER})到({_NUMBER})([%‰])",
         lambda m: f"{_SHARES[m[3]]}{hanzi_number(m[1])}到{hanzi_number(m[2])}",
+    ),
+    _sub(
+        r"(?<![0-9.A-Za-z])([0-9]{1,2}) ?h ?([0-9]{1,2}) ?(?:min|m)(?![A-Za-z0-9])",
+        lambda m: f"{'两' if m[1] == '2' else hanzi_number(m[1])}小时{hanzi_number(m[2])}分钟",
     ),
     _sub(rf"(?<![0-9.A-Za-z])({_NUMBER}) ?({_ANY_UNIT})(?![A-Za-z0-9²³])", _unit),
     _sub(r"(?<=[0-9A-Za-z])²", "的平方"),

@@ -81,6 +81,8 @@ EVERY_TAG = {
 _MOST_NESTED = 3
 _VARIANT = re.compile(r"(?<=[^\W\d_])_1(?!\w)")
 """Behind a word that is said in another way, in Switchboard: about_1."""
+_SMILEY = re.compile(r"(?<!\S)[:;][-']?[DPp](?=[\s.,!?]|$)")
+"""Its letter is no word."""
 _HESITATION = re.compile(r"(?<![\w%])%(?=(?:[aeou]h+|u[hm]+|h?mm*|hm+|[aeo]r+m*|[ae]h+m*)(?!\w))", re.IGNORECASE)
 """Before a sound such as uh, in corpora of the LDC."""
 _SILENCE = re.compile(r"(?<!\S)!([A-Za-z]{2,20}(?:[_-][A-Za-z]{2,20})?)(?!\S)")
@@ -271,6 +273,8 @@ def replace_tags(text: str, tags: Sequence[str], symbol: str) -> str:
         text = _VARIANT.sub("", text)
     if "%" in text:
         text = _HESITATION.sub("", text)
+    if ":" in text or ";" in text:
+        text = _SMILEY.sub("", text)
     if not any(bracket in text for bracket in "[<({（【+*#%!>"):
         return text
     text = _NAMED_MARK.sub(" ", _MARKUP.sub(lambda tag: "" if tag[1] is None and tag[2] is None else " ", text))
