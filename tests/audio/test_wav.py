@@ -112,6 +112,18 @@ def test_a_header_that_contradicts_itself_is_unreadable(
     assert caught.value.reason is Reason.UNREADABLE
 
 
+@pytest.mark.parametrize(("bits", "frame", "is_read"), [(8, 1, True), (16, 1, True), (16, 2, False)])
+def test_mu_law_has_a_byte_for_a_sample(bits: int, frame: int, is_read: bool, tmp_path: Path) -> None:
+    path = tmp_path / "take.wav"
+    form = struct.pack("<IHHIIHH", 16, 7, 1, RATE, RATE * frame, frame, bits)
+    body = b"WAVEfmt " + form + b"data" + struct.pack("<I", 8_000) + bytes(range(250)) * 32
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    if is_read:
+        assert len(decode_audio(path).samples) == 8_000
+    else:
+        assert reason_of(path) is Reason.UNREADABLE
+
+
 def test_a_wav_without_samples_chunk_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "take.wav"
     path.write_bytes(wav_bytes(SAMPLES[:0])[:36].replace(b"$\0\0\0WAVE", b"\x1c\0\0\0WAVE"))

@@ -102,7 +102,7 @@ def _check_frames(form: bytes, order: str) -> None:
     """Compares the bytes of a frame with channels and bits; a decoder goes by either, and reads noise by the wrong one.
 
     Args:
-      form: the chunk `fmt `, of PCM or floats; others are left to their decoders.
+      form: the chunk `fmt `, of PCM, floats, A-law or µ-law; others are left to their decoders.
 
     Raises:
       BadAudioError: they differ, and the bytes a second agree with neither or with the former.
@@ -112,10 +112,11 @@ def _check_frames(form: bytes, order: str) -> None:
     kind, channels, rate, second, frame, bits = struct.unpack(order + "HHIIHH", form[:16])
     if kind == 0xFFFE and len(form) >= 26:  # extensible: the kind begins the GUID
         kind = struct.unpack(order + "H", form[24:26])[0]
-    expected = channels * ((bits + 7) // 8)
+    # A sample of A-law and µ-law is a byte, whatever bits say.
+    expected = channels * (1 if kind in (6, 7) else (bits + 7) // 8)
     # Recorders of browsers write those of stereo beside one channel (Recorder.js): what they hold is mono.
     is_copied = (kind, channels, bits, frame, second) == (1, 1, 16, 4, 4 * rate)
-    if kind in (1, 3) and frame not in (0, expected) and second != rate * expected and not is_copied:
+    if kind in (1, 3, 6, 7) and frame not in (0, expected) and second != rate * expected and not is_copied:
         raise BadAudioError(
             Reason.UNREADABLE,
             f"its header says {channels} channels of {bits} bits, and {frame} bytes for a sample of each; write it "
