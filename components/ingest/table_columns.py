@@ -89,6 +89,7 @@ _CHANNEL = re.compile(
     r"(?:(?:audio|wav|recording|rec|file|speaker|speech|mic|stereo|call) ?)*"
     r"(?:channels?|chans?|ch|side|声道|通道|канал|kanal|canal)(?: ?(?:id|index|idx|number|no|nr|num|selector|name))?"
 )
+_SIDED = re.compile(r"(?:mic|microphone|track|leg|party|direction|position)(?: ?(?:id|name|type))?")
 _SPEAKER = re.compile(
     r"(?:speaker|spkr?|talker|narrator|reader|participant|subject|informant|client|contributor|actor|actress|"
     r"voice actor|voice talent|user|voice|sprecher(?:in)?|locuteur|locutrice|hablante|locutor|parlante|"
@@ -99,6 +100,7 @@ _ABOUT_SPEAKER = re.compile(
     r"\b(?:age|sex|gender|accent|dialect|language|lang|native|country|region|count|rate|turn|embedding|role|type|"
     r"consent|email|age group|education|birth|year|level|emotion|style)s?\b"
 )
+_SEXES = frozenset("m f w male female man woman boy girl männlich weiblich 男 女".split())  # noqa: SIM905
 _SPEAKER_WORD = re.compile(r"\b(?:speaker|spkr?|talker|narrator|说话人|话者)s?\b")
 _SPLIT = re.compile(
     r"(?:data ?)?(?:sets?|splits?|partition|fold|subset|usage)(?: ?(?:name|id|type))?"
@@ -124,29 +126,10 @@ _VERDICT_VALUES = frozenset((
 _COUNT = re.compile(r"channels|chans")
 """Names that count the channels, unless a list says which."""
 _CHANNEL_WORDS = frozenset(
-    (
-        "both",
-        "stereo",
-        "mono",
-        "mixed",
-        "inbound",
-        "outbound",
-        "agent",
-        "customer",
-        "caller",
-        "callee",
-        "client",
-        "rx",
-        "tx",
-        "incoming",
-        "outgoing",
-        "near",
-        "far",
-        "near-end",
-        "far-end",
-        "local",
-        "remote",
-    )
+    """
+    both stereo mono mixed inbound outbound agent customer caller callee client rx tx incoming outgoing near far
+    near-end far-end local remote
+    """.split()  # noqa: SIM905 - a table in lines
 )
 """Values that name a channel for people, and not by number."""
 
@@ -380,8 +363,10 @@ def _holds_splits(name: str, sample: Sample) -> bool:
 
 
 def _holds_speakers(name: str, sample: Sample) -> bool:
-    """True if a column's values are names or whole numbers."""
+    """True if a column's values are names or whole numbers; of a voice, male and female name nobody."""
     values = sample.get(name, ())
+    if {str(value).strip().lower() for value in values} <= _SEXES:
+        return False
     return bool(values) and all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
 
 
@@ -510,6 +495,14 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
                 f"from {USUAL_COLUMNS['channel'][0]}; corpus.columns.channel names another column"
             )
 
+    # A microphone may be of anything, but for its values.
+    for name in further:
+        values = {str(value).strip().lower() for value in sample.get(name, ())}
+        if _SIDED.fullmatch(_words(name)) and values and values <= {"left", "right"}:
+            remarks.append(
+                f"{name} is kept, and selects no channel ({sample[name][0]}); corpus.columns.channel names the column"
+            )
+
     # A set may be of anything, such as the corpora of a collection.
     if "split" not in columns:
         splits = [name for name in further if _SPLIT.fullmatch(_words(name)) and sample.get(name)]
@@ -583,12 +576,15 @@ def may_be_read(name: str) -> bool:
 
 def _look_like_spans(pair: tuple[str, str], sample: Sample) -> bool:
     """True if two columns have fractions, and the second is larger in every row, as `in` and `out` are."""
+    # By their names, in and out are marks of an editor.
+    first, second = map(_words, pair)
+    are_marks = "out" in second.split() and re.sub(r"\bout\b", "in", second) == first
     starts, ends = (sample.get(name, ()) for name in pair)
-    if len(starts) < PAIRS or len(starts) != len(ends):
+    if len(starts) < (1 if are_marks else PAIRS) or len(starts) != len(ends):
         return False
     spans = [parse_range([start, end]) for start, end in zip(starts, ends, strict=True)]
     numbers = [number for span in spans if span for number in span]
-    return all(spans) and sum(number % 1 > 0 for number in numbers) * 2 >= len(numbers)
+    return all(spans) and (are_marks or sum(number % 1 > 0 for number in numbers) * 2 >= len(numbers))
 
 
 def _agrees(name: str, columns: Mapping[str, str], sample: Sample) -> bool:

@@ -145,6 +145,9 @@ def test_fractions_of_which_the_second_is_larger_in_each_row_look_like_times(
     write_table(corpus, ["path,text,in,out", *rows], "t.csv")
     ingest("csv")
     assert "t.csv: in and out are kept, and cut no recording" in capsys.readouterr().out
+    write_table(corpus, ["path,text,mark_in,mark_out", "0.wav,go,1,2"], "t.csv")
+    ingest("csv")
+    assert "t.csv: mark_in and mark_out are kept, and cut no recording" in capsys.readouterr().out
     write_table(corpus, ["path,text,in,out", *rows[:2], "2.wav,go,2.5,2.1"], "t.csv")
     ingest("csv")
     assert "no recording" not in capsys.readouterr().out
@@ -245,6 +248,7 @@ def test_channels_are_read_under_the_names_that_people_give_them(
         (["channel", "0", "both", "1"], "channel is kept, and selects no channel (both)"),
         (["side", "agent", "customer", "agent"], "side is kept, and selects no channel (agent)"),
         (["side", "A", "B", "A"], "channels are read from side"),
+        (["mic", "left", "right", "left"], "mic is kept, and selects no channel (left)"),
     ],
 )
 def test_a_channel_that_is_not_read_is_said(

@@ -386,6 +386,36 @@ def test_a_reading_in_other_letters_is_the_text(printed: str, read: str) -> None
     assert tell_fields([["a", printed, read], ["b", printed + "。", read + "."]], "t") == LJSPEECH
 
 
+def test_a_number_with_several_texts_is_a_speaker() -> None:
+    texts = ["Good day to you.", "Go on then.", "So long, ann."]
+    rows = [[f"a{number}", speaker, text] for number, speaker, text in zip(range(3), "449", texts, strict=True)]
+    assert tell_fields(rows, "t") == Fields(3, text=2, speaker=1)
+    read_out = [["a", "12", "twelve of them"], ["b", "12", "twelve of them"], ["c", "7", "seven of them"]]
+    assert tell_fields(read_out, "t") == LJSPEECH
+
+
+def test_a_translation_is_no_transcript(corpus: Path, record: Record, ingest: Ingest) -> None:
+    rows = [("a.wav", "en", "de"), ("b.wav", "en", "en-US"), ("c.wav", "en", "")]
+    for name, _, _ in rows:
+        record(name)
+    header = ("audio_filepath", "text", "source_lang", "target_lang")
+    lines = [(name, "guten Tag", source, target) for name, source, target in rows]
+    write(corpus, {"t.csv": "\n".join(map(",".join, (header, *lines)))})
+    write(corpus, {"t.jsonl": "\n".join(json.dumps(dict(zip(header, line, strict=True))) for line in lines)})
+    for format in ("csv", "manifest"):
+        out = ingest(format)
+        assert out.ids == ["b.wav", "c.wav"]
+        assert "a translation is no transcript" in out.all_rejects[0].detail
+
+
+def test_the_sex_of_a_voice_is_no_speaker(corpus: Path, record: Record, ingest: Ingest, capsys: Captured) -> None:
+    for name in ("a", "b"):
+        record(f"{name}.wav")
+    write(corpus, {"t.csv": "path,text,voice\na.wav,one,Male\nb.wav,two,female\n"})
+    assert ingest("csv").utterances["a.wav"].speaker == ""
+    assert "voice is kept, and no speaker is read" in capsys.readouterr().out
+
+
 def test_a_rating_is_no_speaker() -> None:
     rows = [[f"a{number}", f"text {number} of many", "good"] for number in range(4)]
     assert tell_fields(rows, "t") == Fields(3, text=1, extra={"rating": 2})

@@ -38,6 +38,8 @@ def write_table(corpus: Path, lines: list[str], name: str = "metadata.csv", enco
         ("a{0}|{1}|speaker_0", TEXTS, "speaker_0", set()),
         ("./wavs/a{0}.wav|male1|{2}", READ, "male1", set()),
         ("a{0}|{1}|hˈɪɹ ɑːɹ sˌʌm", TEXTS, "", {"phonemes"}),
+        ("a{0}|{1}|HH IH1 R AA1 R, S AH0 M", TEXTS, "", {"phonemes"}),
+        ("a{0}|{1}|{{HH IH1 R}} {{AA1 R}}.", TEXTS, "", {"phonemes"}),
         ("a{0}|{1}|{2}", READ, "", {"raw"}),
     ],
 )

@@ -10,8 +10,9 @@ quote; a TSV is not, unless all fields with quotation marks in its first rows ar
 import csv
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from voxline.audio.containers import CHANNEL_KEY
 from voxline.components.ingest.corpus import (
@@ -50,6 +51,7 @@ SAMPLE = 200
 """Rows of a table by whose values its columns are distinguished."""
 
 _STATED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t]*', re.IGNORECASE)
+_LANGUAGES = (("source_lang", "target_lang"), ("src_lang", "tgt_lang"))
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 # The reader's own limit on a field (131,072 characters) would end the whole table; staging.py rejects such a text.
@@ -116,6 +118,22 @@ def count_fault(row: list[str], header: list[str]) -> str:
     A separator or a line feed within a text shifts all that follows: no field of such a row can be trusted.
     """
     return f"{len(row)} fields, the header has {len(header)}" if len(row) != len(header) else ""
+
+
+def translation_fault(values: Mapping[str, Any]) -> str:
+    """Says that a text is a translation of what is spoken, as in the manifests of Canary; empty if none says so.
+
+    >>> translation_fault({"source_lang": "en", "target_lang": "de"})
+    'source_lang is en and target_lang de: a translation is no transcript'
+    >>> translation_fault({"source_lang": "en", "target_lang": "en-US"})
+    ''
+    """
+    for source, target in _LANGUAGES:
+        pair = [values.get(source), values.get(target)]
+        languages = [value.strip().lower() for value in pair if isinstance(value, str) and value.strip()]
+        if len(languages) == 2 and len({re.split("[-_]", language)[0] for language in languages}) > 1:
+            return f"{source} is {pair[0]} and {target} {pair[1]}: a translation is no transcript"
+    return ""
 
 
 def _accepted(corpus: Corpus) -> str:
@@ -331,6 +349,9 @@ def _entry(
         )
     except ValueError as error:
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {error}")
+
+    if fault := translation_fault(values):
+        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {fault}")
 
     times = [values[name].strip() for key, name in columns.items() if key in TIMES]
     if "offset" in columns and have_times and not any(times):

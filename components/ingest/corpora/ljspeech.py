@@ -81,6 +81,11 @@ LABELS = {
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _SYLLABLES = re.compile(r"(?:(?:[zcs]h|[kgsztdnhbpmyrwjfvclqx]{1,2}y?)?[aeiouv]{1,3}(?:n(?![aeiou])|ng|r)?)+|[nmr]")
 """Of pinyin and romaji, where vowels follow nearly every consonant."""
+_ARPABET = re.compile(
+    r"(?=.*[AEIOU][A-Z][0-2])"
+    r"(?:[\s{},.!?;:-]*(?:[AEIOU][A-Z][0-2]?|[BDFGKLMNPRSTVWYZ]|CH|DH|HH|JH|NG|SH|TH|ZH|sp|sil|SIL)(?![A-Za-z0-9]))+[\s{},.!?;:-]*"
+)
+"""Of CMUdict: HH AH0 L OW1, also in braces."""
 _IPA = re.compile("[ˈˌːɐɑɒɔəɚɛɜɡɣɪɫɹɾʁʃʊʌʒʔθðŋæ]")
 
 
@@ -231,9 +236,16 @@ def _tell_three(rows: Sequence[Sequence[str]], table: str) -> Fields:
 
     # Piper's speakers may be numbers. Those that are read out have as many readings, or a few more.
     numbered = _most(rows, 1, _NUMBER.fullmatch) and not _most(rows, 2, _NUMBER.fullmatch)
-    if numbered and _are_names(seconds) and len(set(thirds)) >= 2 * len(set(seconds)):
+    if numbered and ((_are_names(seconds) and len(set(thirds)) >= 2 * len(set(seconds))) or _are_spoken_by(rows)):
         print_status(f"{table}: the fields are a path, a speaker and a text, as Piper writes them")
         return Fields(count=3, text=2, speaker=1)
+
+    # These have some letters of the text.
+    if _most(rows, 2, _ARPABET.fullmatch):
+        print_status(
+            f"{table}: the third field has phonemes of CMUdict; they are kept, and the second field is the text"
+        )
+        return Fields(count=3, text=1, extra={"phonemes": 2})
 
     # A reading in other letters, such as pinyin or kana, cannot be compared; other letters are a translation.
     alike = [
@@ -369,6 +381,15 @@ def _are_names(values: Sequence[str]) -> bool:
     """True if most are single words, each of several lines."""
     words = [value for value in values if value and not re.search(r"\s", value)]
     return len(words) >= MOST * len(values) and len(set(words)) <= max(1, len(words) / 2)
+
+
+def _are_spoken_by(rows: Sequence[Sequence[str]]) -> bool:
+    """True if a second field that is there again has another third field each time: a speaker, and no number."""
+    thirds: dict[str, list[str]] = collections.defaultdict(list)
+    for row in rows:
+        thirds[row[1]].append(row[2].lower())
+    repeated = [texts for texts in thirds.values() if len(texts) > 1]
+    return bool(repeated) and all(len({*texts}) == len(texts) and " " in "".join(texts) for texts in repeated)
 
 
 def _label(values: Sequence[str]) -> str:

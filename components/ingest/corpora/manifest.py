@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from voxline.components.ingest.corpora.csv import translation_fault
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, whole_recording
 from voxline.components.ingest.settings import ColumnNames
 from voxline.components.ingest.table_columns import (
@@ -205,6 +206,9 @@ class LineReader:
             except ValueError as error:
                 named = values.get("id") or source
                 return Reject(str(named), Reason.BAD_ENTRY, f"{source}: {error}")
+
+            if translated := translation_fault(values):
+                return Reject(str(values.get("id") or source), Reason.BAD_ENTRY, f"{source}: {translated}")
 
         # As pandas writes whole numbers beside empty cells, and as clocks: tables have both.
         if isinstance(values.get("speaker"), float) or {str} & {
