@@ -15,6 +15,7 @@ from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
 from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
 from voxline.families.tts.vits.piper import publishers_card
+from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.pipelines.config.training_config import TrainingRunConfig
@@ -30,6 +31,7 @@ from voxline.store.files import read_json, write_json, write_text
 from voxline.store.scratch import scratch_root
 
 HEARS = "how well it hears is not known: no test split was named"
+SOUNDS = "how well it sounds is not known: no test split was named"
 SPEAKS = "how well it speaks is not known: listen to it before you promote it"
 
 
@@ -67,11 +69,16 @@ def import_public_model(
         if language or speaker or onnx != "none":
             raise SettingsError(f"{location}: comes as it was pushed; leave --language, --speaker and --onnx out")
         return _import_release(location, registry, name, test=test, store=store)
-    # Recognizers from here on; config.json says which it is.
+
+    # config.json says what else it is.
     if is_public_voice(location):
         return _import_voice(location, registry, name, test=test, language=language, onnx=onnx, speaker=speaker), True
     if speaker:
         raise SettingsError(f"{location}: --speaker is for voices of several speakers; leave it out")
+    if is_public_vocoder(location):
+        if language:
+            raise SettingsError(f"{location}: --language is for recognizers; leave it out")
+        return _import_vocoder(location, registry, name, test=test, store=store, onnx=onnx)
     family = find_family("asr")
     models = Registry(registry, name)
     parent = family.public_parent(location)
@@ -114,7 +121,7 @@ def _import_release(location: str, registry: str, name: str, *, test: str, store
 def _import_voice(
     location: str, registry: str, name: str, *, test: str, language: str, onnx: str, speaker: int
 ) -> list[str]:
-    """As `import_public_model`, of a voice, which a person listens to before it is promoted."""
+    """Imports a voice, which a person listens to before it is promoted."""
     if test or language:
         raise SettingsError(
             f"{location}: {'--test' if test else '--language'} is for recognizers; a public voice becomes a candidate, "
@@ -128,6 +135,31 @@ def _import_voice(
         version, lines = _publish_candidate(Registry(registry, name), model, parent, SPEAKS)
     listen = f"voxline synthesize TEXT --model {registry}/{name}/{version} --output out.wav   lets you hear it"
     return [*lines, listen]
+
+
+def _import_vocoder(
+    location: str, registry: str, name: str, *, test: str, store: str, onnx: str
+) -> tuple[list[str], bool]:
+    """Imports a vocoder: the gate judges it beside Griffin-Lim, or a person listens."""
+    family = find_family("vocoder")
+    parent = open_public_vocoder(location)
+
+    # A folder of its own until the version is whole.
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        model = Path(scratch) / "model"
+        family.export_published(parent, model, {}, name, onnx)
+
+        # A person decides, or the gate.
+        if not test:
+            version, lines = _publish_candidate(Registry(registry, name), model, parent, SOUNDS)
+            return [*lines, *_how_to_tune(parent, {}, name, version)], True
+
+        verdict = judge_model(family, model, test, registry, store or f"{scratch}/store", name)
+
+    # Nothing of a refused one stays.
+    version = verdict["version"]
+    how = _how_to_tune(parent, {}, name, version) if version else []
+    return [*verdict_lines(f"{name}: {verdict['heading']}"), *how], bool(version)
 
 
 def judge_model(

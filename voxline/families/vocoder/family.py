@@ -1,5 +1,6 @@
 """The family `vocoder`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,10 +13,12 @@ from voxline.families.vocoder.settings import (
     VocoderPushSettings,
     VocoderTrainSettings,
 )
+from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
     from voxline.inference.vocoder import Vocoder
+    from voxline.registry.parents import Parent
     from voxline.training.task import TrainingTask
 
 
@@ -54,6 +57,19 @@ class VocoderFamily(Family):
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         return [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
+
+    def public_parent(self, model: str) -> "Parent | None":
+        from voxline.families.vocoder.parents import open_public_vocoder
+
+        return open_public_vocoder(model) if is_hub_location(model) else super().public_parent(model)
+
+    def export_published(
+        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+    ) -> bool:
+        from voxline.families.vocoder.task import export_published_vocoder
+
+        export_published_vocoder(folder, parent, name, onnx)
+        return True
 
     def load_model(self, folder: Path) -> "Vocoder":
         from voxline.inference.vocoder import Vocoder

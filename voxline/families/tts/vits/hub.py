@@ -125,7 +125,7 @@ def read_hub_weights(model: HubModel, settings: VitsSettings, rows: list[int]) -
         tables |= {SHIFT: "duration_predictor.flows.0.translate", LOG_SCALE: "duration_predictor.flows.0.log_scale"}
     if settings.speakers:
         tables[SPEAKERS] = "embed_speaker.weight"
-    weights = _read(model, tables, list(modules(settings)))
+    weights = read_modules(model, tables, list(modules(settings)))
     weights[EMBEDDING] = weights[EMBEDDING][rows]
     return weights
 
@@ -142,11 +142,18 @@ def read_hub_posterior(model: HubModel, settings: VitsSettings) -> dict[str, Arr
       WorkError: a weight is absent or damaged.
     """
     count = int(model.config.get("posterior_encoder_num_wavenet_layers", 16))
-    return _read(model, posterior_tables(settings), list(posterior_modules(settings, count)))
+    return read_modules(model, posterior_tables(settings), list(posterior_modules(settings, count)))
 
 
-def _read(model: HubModel, tables: dict[str, str], layers: list[Module]) -> dict[str, Array]:
-    """Tables, by our names, and the weights of layers."""
+def read_modules(model: HubModel, tables: dict[str, str], layers: list[Module]) -> dict[str, Array]:
+    """Tables, by our names, and the weights of layers, in our layouts.
+
+    Args:
+      tables: our names of arrays, and those of the file, which are read as they are.
+
+    Raises:
+      WorkError: a weight is absent or damaged.
+    """
     files = tensor_files(model)
     names = [*tables.values(), *(name for layer in layers for name in _names(layer, files))]
     tensors = read_tensors(model, names, files)

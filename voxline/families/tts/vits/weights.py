@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.families.tts.vits.settings import VitsSettings
+from voxline.training.upsampling_settings import UpsamplingSettings
 
 Array = npt.NDArray[np.float32]
 
@@ -83,7 +84,7 @@ def modules(settings: VitsSettings) -> Iterator[Module]:
             yield Module(speaker, f"{hub}.wavenet.cond_layer", f"{piper}/enc/cond_layer", "dense", weight_norm=True)
         yield Module(f"{ours}/shift", f"{hub}.conv_post", f"{piper}/post", "dense")
 
-    yield from _decoder(settings)
+    yield from decoder_modules(settings)
     if settings.speakers:
         yield Module("decoder/speaker", "decoder.cond", "dec/cond")
 
@@ -123,7 +124,8 @@ def posterior_tables(settings: VitsSettings) -> dict[str, str]:
     return {SHIFT: f"{hub}.translate", LOG_SCALE: f"{hub}.log_scale"}
 
 
-def _decoder(settings: VitsSettings) -> Iterator[Module]:
+def decoder_modules(settings: UpsamplingSettings) -> Iterator[Module]:
+    """The layers of HiFi-GAN's generator, which has a bias in its last layer by itself and none in a VITS."""
     yield Module("decoder/first", "decoder.conv_pre", "dec/conv_pre")
     for n in range(len(settings.upsample_rates)):
         yield Module(f"decoder/upsampling/{n}", f"decoder.upsampler.{n}", f"dec/ups.{n}")
