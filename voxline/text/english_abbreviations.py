@@ -166,7 +166,7 @@ _DIRECTION_RULE = re.compile(
     # A house before it: 6 S. Main, 12 E. 5th.
     r"|(?:(?<=[0-9])|(?<=[0-9][A-D]))\s([NSE])\.\s(?=[A-Z][a-z]|[0-9]{1,3}(?:st|nd|rd|th)\b)"
 )
-_WITH_RULE = re.compile(r"\bw/(?:o(?:ut)?|e)\b|\bw/(?=\s?[a-z]|\s[0-9])", re.IGNORECASE)
+_WITH_RULE = re.compile(r"(?<!/)\bw/(?:o(?:ut)?|e)\b|(?<!/)\b(?!(?-i:W/[A-Z])\b)w/(?=\s?[a-z]|\s[0-9])", re.IGNORECASE)
 
 
 def expand_abbreviations(text: str) -> str:
@@ -329,6 +329,8 @@ _UNITS = {
     "cu ft": ("cubic foot", "cubic feet"), "cu in": ("cubic inch", "cubic inches"),
     "cu m": ("cubic meter", "cubic meters"), "wk": ("week", "weeks"), "wks": ("week", "weeks"),
     "mos": ("month", "months"), "pct": ("percent", "percent"), "fl oz": ("fluid ounce", "fluid ounces"),
+    "mL": ("milliliter", "milliliters"), "dL": ("deciliter", "deciliters"), "mcg": ("microgram", "micrograms"),
+    "µg": ("microgram", "micrograms"), "μg": ("microgram", "micrograms"), "mmol": ("millimole", "millimoles"),
     "mA": ("milliampere", "milliamperes"),
     "Ah": ("ampere hour", "ampere hours"), "cl": ("centiliter", "centiliters"), "kPa": ("kilopascal", "kilopascals"),
     "kJ": ("kilojoule", "kilojoules"), "MB/s": ("megabyte per second", "megabytes per second"),
@@ -356,7 +358,7 @@ _UNITS_OF = {
     for unit in _UNITS
     if sum(unit.lower() == other.lower() for other in _UNITS) == 1
     and unit not in ("L", "V", "W", "mA", "Ah", "cl")  # "GAME 5 V 3"
-} | {"mb": "MB", "kb": "KB", "mw": "MW"}
+} | {"mb": "MB", "kb": "KB", "mw": "MW", "ml": "ml"}
 """A unit in small letters → as it is written; where two differ in capitals alone, the one of texts in capitals."""
 _UNIT_IN_CAPITALS = re.compile(
     rf"([0-9]\s?)({'|'.join(sorted(map(re.escape, _UNITS_OF), key=len, reverse=True))})(?![a-z0-9²³/])"
@@ -391,7 +393,7 @@ def expand_per(text: str) -> str:
 def _per(match: re.Match[str]) -> str:
     # What is a unit as a whole, such as km/h or m/s, has its own name.
     if f"{match[1].strip()}/{match[2]}" in _UNITS or (
-        match[1][:1].strip().isalpha() and match[1].strip() not in _UNITS
+        match[1][:1].strip().isalpha() and match[1].strip() not in (*_UNITS, "x")
     ):
         return match[0]
     below = _UNITS[match[2]][0] if match[2] in _UNITS else match[2]

@@ -57,6 +57,10 @@ _SPACED_DAYS = re.compile(
 _WEEK = re.compile(
     r"(?<![\w.&/-])M[-–]F(?=,?\s(?:[0-9]|from\b|at\b))|(?<=\bopen\s)M[-–]F(?![\w/&-])|(?<=\bclosed\s)M[-–]F(?![\w/&-])"
 )
+_DAYS_WITH_BARS = re.compile(rf"(?<![\w/])({_DAY})/({_DAY})(?:/({_DAY}))?(?![\w/])")
+_WEEK_BEHIND_HOURS = re.compile(r"(?:(?<=[0-9]\s)|(?<=[ap]m\s)|(?<=[ap]\.m\.\s))M[-–]F(?![\w/&'’-])")
+_DAY_AND_MONTH = re.compile(rf"(?<![\w/.,-])(0?[1-9]|[12][0-9]|3[01])-{_MONTH}(?![\w-])")
+_CENTURY = re.compile(r"\b([XVI]{1,6})(?:st|nd|rd|th)?(?=\s(?:century|centuries)\b)")
 _UNTIL_NOON = re.compile(
     r"(?<=[0-9][AaPp][Mm])[-–](?=(?:noon|midnight)\b)|(?<=[AaPp]\.[Mm]\.)[-–](?=(?:noon|midnight)\b)"
 )
@@ -136,11 +140,13 @@ def spell_out_dates(text: str) -> str:
 def _spell_out_names(text: str) -> str:
     """Months and days of the week with marks, also without a number: Mar/Apr, in Sept., Mon - Fri."""
     if "/" in text:
+        text = _DAYS_WITH_BARS.sub(lambda match: " ".join(DAYS.get(day, day) for day in match.groups() if day), text)
         text = _TWO_MONTHS.sub(lambda match: " ".join(map(_long, match.groups())), text)
     if "." in text:
         text = _MONTH_ALONE.sub(_month_alone, text)
+    text = _CENTURY.sub(_century, text)
     if any(dash in text for dash in "-–—"):
-        text = _WEEK.sub("Monday to Friday", text)
+        text = _WEEK.sub("Monday to Friday", _WEEK_BEHIND_HOURS.sub("Monday to Friday", text))
         text = _SPACED_DAYS.sub(lambda match: " to ".join(DAYS.get(day, day) for day in match.groups() if day), text)
     return text
 
@@ -151,6 +157,7 @@ def _spell_out_days(text: str) -> str:
     text = _CLOCK_WITH_POINT.sub(lambda match: f"{match[1] or match[3]}:{match[2] or match[4]}", text)
     text = _TIMESTAMP.sub(_timestamp, text)
     text = _HYPHENED_DATE.sub(_hyphened_date, text)
+    text = _DAY_AND_MONTH.sub(lambda match: f"{int(match[1])} {_long(match[2])}", text)
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
     if match := _MONTH_OR_FRACTION.search(text):
         raise has_two_readings(match[0], "a month, or a fraction")
@@ -169,6 +176,11 @@ def _spell_out_places(text: str) -> str:
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
+
+
+def _century(match: re.Match[str]) -> str:
+    value = numbers.parse_roman(match[1])
+    return numbers.ordinal(str(value)) if value else match[0]
 
 
 def _month_alone(match: re.Match[str]) -> str:
@@ -232,7 +244,8 @@ def _out_of(match: re.Match[str]) -> str:
 
 
 def _shares(match: re.Match[str]) -> str:
-    is_whole = int(match[1]) + int(match[2]) == 100 and min(map(int, match.groups())) > 4
+    is_sight = re.match(r"\s(?:vision|eyesight)\b", match.string[match.end() : match.end() + 10])
+    is_whole = is_sight or (int(match[1]) + int(match[2]) == 100 and min(map(int, match.groups())) > 4)
     return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}" if is_whole else match[0]
 
 

@@ -117,7 +117,7 @@ _KEY = re.compile(
 _MINUS_GRADE = re.compile(
     r"(?:(?<=\b[aA] [A-DO])|(?<=\b(?:grade|blood) [A-DO])|(?<=\btype [A-DO])|(?<=\bgot [A-DO])|(?<=\b[aA]n A)"
     r"|(?<=\btype AB))"
-    r"-(?=[\s.,;!?]|$)"
+    r"-(?=[\s.,;!?]|$)|(?:(?<=\b[ABO])|(?<=\bAB))-(?=\s(?:blood|donors?)\b)"
 )
 _STARS = re.compile(r"(?<![\w.])([1-7])\s?\*(?=\s(?:hotel|resort|restaurant|review|rating|general)s?\b)")
 _HIDDEN = re.compile(r"(?<![A-Za-z*])[A-Za-z]++(?:\*+[A-Za-z]++|\*{2,}(?!\S))")
@@ -457,6 +457,7 @@ _FUNCTIONS = frozenset("sin cos tan log sec csc cot sinh cosh tanh".split())  # 
 _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])\s?º(?=\s?[CFNSEW]?(?!\w))"), "°"),  # the ordinal of Spanish, typed for a degree
     (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
+    (re.compile(r"((?:[0-9]/|[0-9]\s?x\s?)[0-9]{1,3})\sin\.?$"), r'\1"'),
     (re.compile(r"\b[Nn]°\s?(?=[0-9])"), "number "),
     (re.compile(r"(?<=\b[Aa]\s[0-9]{2})\s?y/o\b"), " year old"),
     (re.compile(r"(?<=[0-9])\s?y/o\b"), " years old"),
