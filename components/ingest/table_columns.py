@@ -116,6 +116,11 @@ _VERDICT = re.compile(
     r"answer|status|verdict|(?:is ?)?(?:valid|accepted|approved|rejected|correct|ok|usable)|review(?: ?status)?"
     r"|(?:is |to )?(?:excluded?|skip(?:ped)?|ignored?|discard(?:ed)?|removed?|drop(?:ped)?|deleted?|keep|included?|bad)"
 )
+_REFUSAL = re.compile(
+    r"(?:reject(?:ed|ion)?|exclu(?:ded?|sion)|delet(?:ed?|ion)|skip(?:ped)?|discard(?:ed)?|invalid(?:ated)?)"
+    r" (?:reasons?|at|on|by|date|notes?|comments?)"
+)
+"""Names whose values, where there are any, say that nobody wanted the row."""
 _BARE_VERDICT = re.compile("answer|status")
 """Names whose 1 and 0 may be of anything."""
 _VERDICT_VALUES = frozenset((
@@ -527,7 +532,9 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
 
 
 def _holds_verdicts(name: str, sample: Sample) -> bool:
-    """True if a column says which rows were accepted, also by 1 and 0."""
+    """True if a column says which rows were accepted, also by 1 and 0, or why some were not."""
+    if _REFUSAL.fullmatch(_words(name)):
+        return bool(sample.get(name))
     if not _VERDICT.fullmatch(_words(name)):
         return False
     values = {str(value).strip().lower() for value in sample.get(name, ())}

@@ -427,6 +427,13 @@ def test_a_tsv_that_excel_has_quoted_is_read_as_it_was_typed(corpus: Path, recor
         ("0.0\t1.5\tgood\n\\\t100.0\t200.0\n", "labels with times, as Audacity writes them"),
         ("@UTF8\n@Begin\n*CHI:\tgood day .\n", "a transcript of CHAT, with headers and who speaks"),
         ("@home we go on", ""),
+        ("text: good day\nspeaker: ann\n", "fields with names"),
+        ("# speaker: ann\ngood day\n", "fields with names"),
+        ("Text: it is\ngood day\n", ""),
+        ("Speaker 1 00:00\ngood day\n", "who speaks, and when"),
+        ("Unknown Speaker  [00:01:05]\ngood day\n", "who speaks, and when"),
+        ("The host of 7:30\ngood day\n", ""),
+        ("Guest of 7:30\ngood day\n", ""),
         ("00:01 good\n00:02 day\n", "lines with times"),
         ("7:30 is when we go on.", ""),
         ("at 0.5 1.5 or so", ""),
@@ -471,6 +478,12 @@ def test_a_split_by_another_name_is_read_and_a_verdict_is_named(name: str, value
     remarks = describe_unread(["path", "text", name], columns, {name: values})
     assert [remark[: len(told)] for remark in remarks] == ([told] if told else [])
     assert name_columns(columns) == ("" if told else f"splits are read from {name}")
+
+
+@pytest.mark.parametrize("name", ["reject_reason", "Deleted At", "exclusion note"])
+def test_why_a_row_was_rejected_is_named(name: str) -> None:
+    assert "leaves out no row" in describe_unread(["path", "text", name], {}, {name: ["too noisy"]})[0]
+    assert describe_unread(["path", "text", name], {}, {name: []}) == []
 
 
 @pytest.mark.parametrize("name", ["transcript_confidence", "text_score", "sentence_number", "dataset"])

@@ -43,6 +43,14 @@ _FORMS = {
     "a document in RTF": r"\{\\rtf",
     "a transcript of CHAT, with headers and who speaks": r"\s*@(?:UTF8|Begin|PID:|Window:|Languages:)",
 }
+_KEYS = r"(?:text|transcript(?:ion)?|sentence|speaker|utterance|id|file|audio|duration|language|gender|age)\s?[:=]"
+_WHO = r"(?:unknown )?(?:speaker|participant|interviewe[re]r?|moderator|host|guest|agent|customer|caller)\b"
+_FORMS |= {
+    "fields with names": rf"\s*#\s?\w+\s?[:=][^\n]*\n|\s*{_KEYS}[^\n]*\n\s*{_KEYS}",
+    "who speaks, and when": (
+        rf"\s*{_WHO}[ _#]?(?:\d{{1,3}}|[a-z])?:?\s+[\[(]?(?:\d{{1,2}}:)?\d{{1,2}}:\d\d[\])]?[^\S\n]*\n"
+    ),
+}
 _NO_TEXTS = {form: re.compile(pattern, re.IGNORECASE) for form, pattern in _FORMS.items()}
 """What a text file may hold besides a transcript, by its beginning; it has times or marks that nobody speaks."""
 _CLOCKED = re.compile(r"\s*[\[(<]?(?:\d+:)?\d+:\d\d(?:[.,]\d+)?[\])>]?[\s:-]")
