@@ -155,6 +155,7 @@ _DAY_RULE = re.compile(
 )
 """Before a date or a time, or with a dot and a comma; "the cat sat." and "in the sun, 5 of them" are none."""
 _DAY_AT_END = re.compile(
+    # Sat and Sun are words: it takes one that stands before days, or another day.
     r"(?:(?<=\bon )|(?<=\bby )|(?<=\buntil )|(?<=\btill )|(?<=\bnext )|(?<=\blast )|(?<=\bevery )|(?<=day and )"
     r"|(?<=day, and )|(?<=day & )|(?<=day, & )|(?<=day, ))"
     r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun)(?=\.?(?:$|\s?[,;:!?]|\.\s|\sat\s))"

@@ -59,7 +59,9 @@ _WEEK = re.compile(
 )
 _DAYS_WITH_BARS = re.compile(rf"(?<![\w/])({_DAY})/({_DAY})(?:/({_DAY}))?(?![\w/])")
 _WEEK_BEHIND_HOURS = re.compile(r"(?:(?<=[0-9]\s)|(?<=[ap]m\s)|(?<=[ap]\.m\.\s))M[-–]F(?![\w/&'’-])")
+# Of 5-Nov-2020 the year is read with it.
 _DAY_AND_MONTH = re.compile(rf"(?<![\w/.,-])(0?[1-9]|[12][0-9]|3[01])-{_MONTH}(?![\w-])")
+# C and L are letters too: a vitamin C century.
 _CENTURY = re.compile(r"\b([XVI]{1,6})(?:st|nd|rd|th)?(?=\s(?:century|centuries)\b)")
 _UNTIL_NOON = re.compile(
     r"(?<=[0-9][AaPp][Mm])[-–](?=(?:noon|midnight)\b)|(?<=[AaPp]\.[Mm]\.)[-–](?=(?:noon|midnight)\b)"
@@ -100,6 +102,7 @@ _ROAD_WAY = re.compile(
 )
 """I-80 W, which has no watts."""
 _DECIMAL_RATIO = re.compile(
+    # The rules of decimals would take the colon for a mark of a sentence.
     r"(?<![\w.,:/-])(?:([0-9]{1,3}\.[0-9]{1,3}):([0-9]{1,3}(?:\.[0-9]{1,3})?)|([0-9]{1,3}):([0-9]{1,3}\.[0-9]{1,3}))(?![\w:%]|[.,/-][0-9])"
 )
 _OUT_OF = re.compile(
@@ -239,11 +242,13 @@ def _decimal_ratio(match: re.Match[str]) -> str:
 
 
 def _out_of(match: re.Match[str]) -> str:
+    # The alternatives of the pattern have two groups each.
     score, most = next((match[place], match[place + 1]) for place in (1, 3, 5) if match[place])
     return f"{score} out of {most}"
 
 
 def _shares(match: re.Match[str]) -> str:
+    # Eyes that see as well as others have 20/20; 60/40 are all of something.
     is_sight = re.match(r"\s(?:vision|eyesight)\b", match.string[match.end() : match.end() + 10])
     is_whole = is_sight or (int(match[1]) + int(match[2]) == 100 and min(map(int, match.groups())) > 4)
     return f"{numbers.cardinal(match[1])} {numbers.cardinal(match[2])}" if is_whole else match[0]

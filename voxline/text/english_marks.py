@@ -638,6 +638,7 @@ def long_number(match: re.Match[str]) -> str:
 
 
 def _plural_bills(match: re.Match[str]) -> str:
+    # Hundreds of dollars are no one hundreds.
     words = numbers.cardinal(match[1].replace(",", ""))
     return re.sub("xs$", "xes", numbers.pluralize(words.removeprefix("one ") if len(match[1]) > 2 else words))
 

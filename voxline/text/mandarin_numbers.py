@@ -69,6 +69,7 @@ def expand_mandarin_numbers(text: str) -> str:
 
 
 def _roman(match: re.Match[str]) -> str:
+    # Apart, since 第2Ⅲ期 is no twenty-third.
     return f" {_NUMERALS.index(match[0].upper()) + 1} "
 
 
