@@ -195,6 +195,12 @@ def test_hanzi_numbers_are_read_back_as_they_were_said(number: int) -> None:
         ("on one oh one point five, at one oh one", "on one oh one point five, at 1:01"),
         ("at one oh one point five", "at one oh one point five"),
         ("twenty twenty vision, in twenty twenty", "twenty twenty vision, in 2020"),
+        ("in march two thousand people came, in march two thousand", "in march 2,000 people came, in March 2000"),
+        (
+            "on may fifth two thousand soldiers left, may fifth two thousand",
+            "on May 5 2,000 soldiers left, May 5, 2000",
+        ),
+        ("a tenth of a second, the tenth of may", "a tenth of a second, the 10th of May"),
         ("two fifty dollars, two fifty dollar bills", "two fifty dollars, two $50 bills"),
     ],
 )

@@ -363,5 +363,16 @@ def parse_year(words: list[str], place: int) -> tuple[str, int] | None:
     return (str(number[0]), number[1]) if number and 2000 <= number[0] <= 2099 else None
 
 
+def parse_year_of_date(words: list[str], place: int) -> tuple[str, int] | None:
+    """A year behind a month or a day; in March two thousand people came, who are counted."""
+    year = parse_year(words, place)
+    if year is None or words[place : place + 2] != ["two", "thousand"]:
+        return year
+    # What is counted is in the plural; of the short words that end so, none is.
+    behind = word_at(words, year[1])
+    is_counted = behind in ("people", "men", "women", "children") or (len(behind) > 4 and behind.endswith("s"))
+    return None if is_counted else year
+
+
 def is_number_word(word: str) -> bool:
     return word in SMALL_VALUES or word in TENS_VALUES or word in ("zero", "oh")

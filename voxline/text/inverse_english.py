@@ -27,6 +27,7 @@ from voxline.text.english_numbers import (
     parse_pair,
     parse_under_100,
     parse_year,
+    parse_year_of_date,
     word_at,
 )
 
@@ -233,7 +234,7 @@ def _write_date(words: list[str], place: int) -> _Written:
     if month not in _MONTHS:
         return None
     end = ordinal[1] + 2
-    year = parse_year(words, end)
+    year = parse_year_of_date(words, end)
     text = f"{_with_suffix(ordinal[0])} of {month.capitalize()}"
     return (f"{text} {year[0]}", year[1]) if year else (text, end)
 
@@ -245,15 +246,15 @@ def _month_first(words: list[str], place: int) -> _Written:
         last = _ordinal(words, day[1] + 1) if word_at(words, day[1]) == "to" else None
         if last and day[0] < last[0] <= 31:
             return f"{month} {day[0]}–{last[0]}", last[1]
-        if year := parse_year(words, day[1]):
+        if year := parse_year_of_date(words, day[1]):
             return f"{month} {day[0]}, {year[0]}", year[1]
         is_sure = words[place] not in _ALSO_WORDS or word_at(words, place - 1) in _BEFORE_DATES or len(words) == day[1]
         return (f"{month} {day[0]}", day[1]) if is_sure else None
     # March five, nineteen eighty four has its year for proof.
     number = parse_under_100(words, place + 1)
-    if number and 1 <= number[0] <= 31 and (year := parse_year(words, number[1])):
+    if number and 1 <= number[0] <= 31 and (year := parse_year_of_date(words, number[1])):
         return f"{month} {number[0]}, {year[0]}", year[1]
-    year = parse_year(words, place + 1)
+    year = parse_year_of_date(words, place + 1)
     return (f"{month} {year[0]}", year[1]) if year else None
 
 
@@ -504,7 +505,7 @@ def _write_ordinal(words: list[str], place: int) -> _Written:
     is_date = before not in _DETERMINERS or word_at(words, place - 2) == "on"
     is_lasting = behind in _LASTING and not (is_date and behind in _LASTING_OR_VERBS)
     is_second = words[ordinal[1] - 1] == "second" and (before in ("a", "every", "each", "per", "wait") or is_lasting)
-    return None if is_second else (_with_suffix(ordinal[0]), ordinal[1])
+    return None if is_second or (before == "a" and behind == "of") else (_with_suffix(ordinal[0]), ordinal[1])
 
 
 def _write_address(words: list[str], place: int) -> _Written:
