@@ -388,7 +388,8 @@ test-accelerator: $(READY) ## Train each network on this machine's GPU or TPU be
 
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers make of weights, for tests/families/networks (then review the diff)
 	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py \
-	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py tests/families/networks/test_vits.py -k "pytorch or transformers"
+	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py tests/families/networks/test_vits.py \
+	  tests/families/vocoder/test_public_vocoders.py tests/families/tts/test_published_tacotron2.py -k "pytorch or transformers"
 
 test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test-all has a sample (10 minutes)
 	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults

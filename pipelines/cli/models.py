@@ -404,8 +404,8 @@ def import_checkpoint(
     """Put a public model into a registry as it is.
 
     With --test the gate judges a recognizer or a vocoder, and it goes into production; without, it is a candidate that
-    was not judged, as a voice always is: Piper's, or one of VITS as the Hub has it. Vocoders are HiFi-GAN and WaveGlow
-    by their authors' config.json.
+    was not judged, as a voice always is: Piper's, a VITS as the Hub has it, or NVIDIA's Tacotron 2. Vocoders are
+    HiFi-GAN and WaveGlow by their authors' config.json.
     A checkpoint of Mozilla DeepSpeech 0.7 to 0.9 is converted to a file that train.start.model takes. Nothing is
     unpickled.
 

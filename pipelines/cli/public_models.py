@@ -13,6 +13,7 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
+from voxline.families.tts.published_tacotron2 import is_tacotron2, open_tacotron2
 from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
 from voxline.families.tts.vits.piper import publishers_card
 from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
@@ -71,7 +72,7 @@ def import_public_model(
         return _import_release(location, registry, name, test=test, store=store)
 
     # config.json says what else it is.
-    if is_public_voice(location):
+    if is_public_voice(location) or is_tacotron2(location):
         return _import_voice(location, registry, name, test=test, language=language, onnx=onnx, speaker=speaker), True
     if speaker:
         raise SettingsError(f"{location}: --speaker is for voices of several speakers; leave it out")
@@ -128,13 +129,26 @@ def _import_voice(
             "in the language that it speaks"
         )
     # A folder of its own until the version is whole.
-    parent = open_public_voice(location, speaker)
+    parent = _open_voice(location, speaker)
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         model = Path(scratch) / "model"
         find_family("tts").export_published(parent, model, {}, name, onnx)
         version, lines = _publish_candidate(Registry(registry, name), model, parent, SPEAKS)
     listen = f"voxline synthesize TEXT --model {registry}/{name}/{version} --output out.wav   lets you hear it"
     return [*lines, listen]
+
+
+def _open_voice(location: str, speaker: int) -> Parent:
+    """The voice as a parent.
+
+    Raises:
+      SettingsError: it has no such speaker.
+    """
+    if not is_tacotron2(location):
+        return open_public_voice(location, speaker)
+    if speaker:
+        raise SettingsError(f"{location}: a Tacotron 2 is of one voice; leave --speaker out")
+    return open_tacotron2(location)
 
 
 def _import_vocoder(

@@ -30,6 +30,7 @@ from voxline.inference.model_info import (
 )
 from voxline.inference.saved_model import LANGUAGE_MODEL, MODEL_JSON, VOCODER, read_model_info, write_model_info
 from voxline.provenance import git_revision, package_versions
+from voxline.registry.parents import Parent
 from voxline.registry.training_data import TRAINED_ON
 from voxline.settings import Settings, merge
 from voxline.store.files import atomic_folder, link_or_copy_tree
@@ -37,6 +38,7 @@ from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.training.checkpoints import Arrays
 from voxline.training.settings import TrainSettings
 from voxline.training.warm_start import read_named_weights
+from voxline.training.weight_names import weight_names
 
 START = "start"
 GRAPH = "saved_model.pb"
@@ -135,18 +137,7 @@ class TrainedModel:
                 f"{folder}: an earlier Voxline exported it, without the names of its weights and the statistics of its "
                 "features, so it cannot be exported again; run train again"
             )
-        dataset = Dataset(
-            key=info.dataset.key,
-            fingerprint=info.dataset.fingerprint,
-            features=FeatureSettings.of(info.features, f"{folder}/{MODEL_JSON}"),
-            alphabet=info.read_alphabet(folder),
-            mean=info.normalization.mean,
-            deviation=info.normalization.deviation,
-            counts={},
-            seconds={},
-            shards=[],
-            frontend=info.frontend,
-        )
+        dataset = dataset_of(info, folder, f"{folder}/{MODEL_JSON}")
         arrays = read_named_weights(info, folder)
         weights = {f"model/{index}": array for index, array in enumerate(arrays.values())}
         return cls(folder, info, weights, dataset, dict(info.provenance.trained))
@@ -175,6 +166,52 @@ class TrainedModel:
             settings["export"]["vocoder"] = info.settings.get("export", {}).get("vocoder", "")
         kept = {name: getattr(info, name) for name in ("name", "dataset", "provenance", "start", "vocoder")}
         write_model_info(folder, msgspec.structs.replace(exported, settings=settings, **kept))
+
+
+def dataset_of(info: ModelInfo, folder: Path, where: str) -> Dataset:
+    """A dataset without an utterance: the features, the alphabet and the statistics that a model's weights expect.
+
+    Args:
+      folder: of the model.
+      where: it says so, for messages.
+
+    Raises:
+      WorkError: it has no statistics.
+    """
+    if info.normalization is None:
+        raise WorkError(f"{where}: without the statistics of its features")
+    return Dataset(
+        key=info.dataset.key,
+        fingerprint=info.dataset.fingerprint,
+        features=FeatureSettings.of(info.features, where),
+        alphabet=info.read_alphabet(folder),
+        mean=info.normalization.mean,
+        deviation=info.normalization.deviation,
+        counts={},
+        seconds={},
+        shards=[],
+        frontend=info.frontend,
+    )
+
+
+def published_weights(network: Any, parent: Parent) -> Arrays:
+    """The weights of a public model in the order of a network, as `TrainModule.weights` has them.
+
+    Raises:
+      WorkError: one is absent or damaged, or the model is of other sizes than it says.
+    """
+    if parent.read_weights is None:
+        raise WorkError(f"{parent.label}: not a public model")
+
+    published = parent.read_weights()
+    weights = {}
+    for index, (name, variable) in enumerate(zip(weight_names(network), network.weights, strict=True)):
+        value = published.get(name)
+        if value is None or value.shape != tuple(variable.shape):
+            has = "absent" if value is None else f"of the shape {value.shape}"
+            raise WorkError(f"{parent.label}: the weight {name} is {has}, and its sizes say {tuple(variable.shape)}")
+        weights[f"model/{index}"] = value
+    return weights
 
 
 def model_info(

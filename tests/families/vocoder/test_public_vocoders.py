@@ -1,4 +1,4 @@
-"""Public vocoders: HiFi-GAN and WaveGlow by their authors' names and sizes, and what is told where they differ."""
+"""Public vocoders: HiFi-GAN and WaveGlow by their authors' names and sizes, and the errors where they differ."""
 
 import json
 import shutil

@@ -23,10 +23,12 @@ from voxline.families.tts import griffin_lim, losses
 from voxline.families.tts.onnx import export_onnx_voice
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
+from voxline.inference.model_info import AS_PUBLISHED
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.synthesizer import SPEAK
+from voxline.registry.parents import Parent
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_info, write_exported
+from voxline.training.export import START, dataset_of, model_info, published_weights, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.weight_names import weight_names
 
@@ -151,6 +153,26 @@ def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: i
     """The number of decoder steps for `max_seconds` of speech."""
     frames = dataset.features.count_frames(round(settings.max_seconds * dataset.features.sample_rate))
     return math.ceil(frames / reduction)
+
+
+def export_published_tacotron2(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
+    """Writes a public Tacotron 2 as it comes, which speaks by Griffin-Lim.
+
+    Args:
+      parent: as `open_tacotron2` opened it.
+      name: of the model.
+      onnx: the graph beside the SavedModel, as `train.export.onnx` has it.
+
+    Raises:
+      SettingsError: the network has no graph of this kind.
+      WorkError: the weights are damaged, or of another network than the settings say.
+    """
+    values = {"name": name or parent.info.name, "model": parent.info.model_settings, "start": {"model": parent.pinned}}
+    settings = TtsTrainSettings.of({**values, "export": {"onnx": onnx}}, source=parent.label)
+    dataset = dataset_of(parent.info, parent.load_folder(), parent.label)
+    weights = published_weights(build_tts_model(settings, dataset, portable=True), parent)
+    training = {AS_PUBLISHED: True, "best_step": 0, START: parent.describe()}
+    export_tts(folder, settings, dataset, weights, training)
 
 
 def export_tts(

@@ -127,9 +127,12 @@ class TtsFamily(Family):
         return inputs | ({"speakers": hash_value(names)} if names else {})
 
     def public_parent(self, model: str) -> "Parent | None":
+        from voxline.families.tts.published_tacotron2 import is_tacotron2, open_tacotron2
         from voxline.families.tts.vits.parents import open_public_voice
         from voxline.families.tts.vits.piper import is_piper_voice
 
+        if is_tacotron2(model):
+            return open_tacotron2(model)
         if is_hub_location(model) or is_piper_voice(model):
             return open_public_voice(model)
         return super().public_parent(model)
@@ -158,6 +161,12 @@ class TtsFamily(Family):
     def export_published(
         self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
     ) -> bool:
+        if parent.info.kind == "tacotron2":
+            from voxline.families.tts.export import export_published_tacotron2
+
+            export_published_tacotron2(folder, parent, name, onnx)
+            return True
+
         from voxline.families.tts.vits.export import export_published_vits
 
         export_published_vits(folder, parent, name, onnx)

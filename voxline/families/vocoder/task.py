@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.data.dataset import Dataset
-from voxline.errors import WorkError
 from voxline.families.tts.task import render_comparison
 from voxline.families.tts.voice_mels import use_mels_of_voice
 from voxline.families.vocoder.networks.waveglow import WaveGlow
@@ -27,10 +25,16 @@ from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.inference.vocoder import SAMPLE
 from voxline.registry.parents import Parent
-from voxline.text.alphabet import Alphabet
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import START, TrainedModel, model_info, write_exported
+from voxline.training.export import (
+    START,
+    TrainedModel,
+    dataset_of,
+    model_info,
+    published_weights,
+    write_exported,
+)
 from voxline.training.layers import Tensor
 from voxline.training.segments import SegmentBatches, split_segments
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
@@ -180,37 +184,14 @@ def export_published_vocoder(folder: Path, parent: Parent, name: str = "", onnx:
       onnx: the graph beside the SavedModel: none or float32.
 
     Raises:
-      SettingsError: the network has no such graph.
+      SettingsError: the network has no graph of this kind.
       WorkError: the weights are damaged, or of another network than the settings say.
     """
     info = parent.info
-    if parent.read_weights is None or info.normalization is None:
-        raise WorkError(f"{parent.label}: not a public vocoder")
-
     values = {"name": name or info.name, "model": info.model_settings, "start": {"model": parent.pinned}}
     settings = VocoderTrainSettings.of({**values, "export": {"onnx": onnx}}, source=parent.label)
-    dataset = Dataset(
-        key="",
-        fingerprint="",
-        features=FeatureSettings.of(info.features, parent.label),
-        alphabet=Alphabet(info.alphabet),
-        mean=info.normalization.mean,
-        deviation=info.normalization.deviation,
-        counts={},
-        seconds={},
-        shards=[],
-    )
-
-    # In the order of our network.
-    published = parent.read_weights()
-    network = build_vocoder(settings, dataset, "float32")
-    weights = {}
-    for index, (weight, variable) in enumerate(zip(weight_names(network), network.weights, strict=True)):
-        value = published.get(weight)
-        if value is None or value.shape != tuple(variable.shape):
-            has = "absent" if value is None else f"of the shape {value.shape}"
-            raise WorkError(f"{parent.label}: the weight {weight} is {has}, and its sizes say {tuple(variable.shape)}")
-        weights[f"model/{index}"] = value
+    dataset = dataset_of(info, parent.load_folder(), parent.label)
+    weights = published_weights(build_vocoder(settings, dataset, "float32"), parent)
     export_vocoder(folder, settings, dataset, weights, {AS_PUBLISHED: True, START: parent.describe()})
 
 
