@@ -46,7 +46,7 @@ from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import frontend_version
 
-REVISION = 6
+REVISION = 7
 
 MAX_GROUP = 1_000
 """Segments that are cut from one decode. More are another job: each has the time limit of one."""

@@ -51,6 +51,23 @@ def test_damage_in_the_middle_is_unreadable_and_no_truncation(flac: Path) -> Non
     assert reason_of(flac) is Reason.UNREADABLE
 
 
+@pytest.mark.parametrize("padding", [0, 3, 70_000])
+def test_frames_of_another_rate_than_the_header_are_unreadable(flac: Path, padding: int) -> None:
+    content = bytearray(flac.read_bytes())
+    block = STREAM_INFO - 4
+    length = int.from_bytes(content[block + 1 : block + 4], "big")
+    content[block] = 0  # not the last block of metadata
+    content[STREAM_INFO + length : STREAM_INFO + length] = b"\x01" + padding.to_bytes(3, "big") + bytes(padding)
+    flac.write_bytes(content)
+    assert read_header(flac).sample_rate == RATE
+    doubled = int.from_bytes(content[18:22], "big") + (RATE << 12)
+    content[18:22] = doubled.to_bytes(4, "big")
+    flac.write_bytes(content)
+    with pytest.raises(BadAudioError, match="its header says 32,000 Hz and its frames 16,000 Hz") as caught:
+        decode_audio(flac)
+    assert caught.value.reason is Reason.UNREADABLE
+
+
 @pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_the_md5_of_every_width_is_checked(tmp_path: Path, subtype: str, channels: int) -> None:

@@ -4,8 +4,9 @@ import dataclasses
 import functools
 import hashlib
 import mmap
+import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,11 @@ MAGIC = b"fLaC"
 NO_MD5 = bytes(16)
 MAX_FRAME_BYTES = 1 << 18
 """More than any encoder writes for one frame."""
+
+
+_RATES = (0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
+"""Codes of the sample rate in the header of a frame; 0 and larger ones name it elsewhere."""
+_MOST_BLOCKS = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +45,7 @@ def read_stream_info(path: Path) -> StreamInfo:
     """Reads STREAMINFO.
 
     Raises:
-      BadAudioError: the file is truncated, or does not begin with STREAMINFO.
+      BadAudioError: the file is truncated, does not begin with STREAMINFO, or has frames of another sample rate.
     """
     with open(path, "rb") as file:
         start = file.read(10)
@@ -50,6 +56,7 @@ def read_stream_info(path: Path) -> StreamInfo:
             file.seek(0)
 
         block = file.read(42)
+        rate = _rate_of_frames(file, is_last=len(block) == 42 and block[4] > 0x7F)
     if block[:4] != MAGIC:
         raise BadAudioError(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
     if len(block) < 42:
@@ -59,6 +66,12 @@ def read_stream_info(path: Path) -> StreamInfo:
             Reason.UNREADABLE, f"FLAC's first block is of type {block[4] & 0x7F}, it must be STREAMINFO (0)"
         )
     packed = int.from_bytes(block[18:26])  # 20 bits rate, 3 channels - 1, 5 bits - 1, 36 frames
+    # Decoders go by either, and one of them plays too fast.
+    if rate not in (0, packed >> 44):
+        raise BadAudioError(
+            Reason.UNREADABLE,
+            f"its header says {packed >> 44:,} Hz and its frames {rate:,} Hz; write it again, with its own rate",
+        )
     return StreamInfo(
         sample_rate=packed >> 44,
         channels=(packed >> 41 & 0b111) + 1,
@@ -105,6 +118,27 @@ def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
 
     # [samples, bytes]: three of four bytes for 24 bits
     return little.view(np.uint8).reshape(-1, little.dtype.itemsize)[:, :width].tobytes()
+
+
+def _rate_of_frames(file: IO[bytes], is_last: bool) -> int:
+    """The sample rate in Hz that the first frame states; 0 if it states none, or is not found.
+
+    Args:
+      file: behind STREAMINFO.
+      is_last: no block of metadata follows it.
+    """
+    for _ in range(_MOST_BLOCKS):
+        if is_last:
+            break
+        head = file.read(4)
+        if len(head) < 4:
+            return 0
+        is_last = head[0] > 0x7F
+        file.seek(int.from_bytes(head[1:], "big"), os.SEEK_CUR)
+    frame = file.read(3)
+    is_frame = len(frame) == 3 and frame[0] == 0xFF and frame[1] in (0xF8, 0xF9)
+    code = frame[2] & 0x0F if is_frame else 0
+    return _RATES[code] if code < len(_RATES) else 0
 
 
 def check_one_stream(path: Path) -> None:
