@@ -16,6 +16,8 @@ WHISPER := runs/whisper-tiny.en
 PROGRAMS := .programs-venv
 PROGRAMS_READY := $(PROGRAMS)/.ready
 SERVED := .tensorflow-serving-venv
+SITE := .site-venv
+SITE_READY := $(SITE)/.ready
 SERVED_READY := $(SERVED)/.ready
 TFX := .tfx-venv
 TFX_READY := $(TFX)/.ready
@@ -23,6 +25,7 @@ GLIBC_LIBRARIES := .cluster-tools/glibc
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
 TRACKING := .cluster-tools/tracking
+VERTEX := .cluster-tools/vertex
 # One more than the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process. Each
 # further process imports TensorFlow, Keras, Beam and all test files again: ten seconds of processor time.
 JOBS ?= 3
@@ -61,12 +64,12 @@ $(ENVIRONMENT): requirements.lock requirements.bootstrap
 	echo "setup: a virtual environment in $(VENV) ($$found)"; \
 	"$$found" -m venv --clear $(VENV); \
 	$(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.bootstrap; \
-	echo "setup: the locked requirements (2.9 GB once unpacked)"; \
+	echo "setup: the locked requirements (2.8 GB once unpacked)"; \
 	$(PY) -m uv pip install --quiet --require-hashes --no-deps -r requirements.lock || { \
 	  echo "setup: uv could not; trying pip, which takes some minutes"; \
 	  $(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.lock; }; \
-	echo "setup: without TensorFlow's headers for C++: 2.6 GB remain"; \
-	rm -rf $(VENV)/lib/python3*/site-packages/tensorflow/include; \
+	echo "setup: without headers and sources in C, and the tests of packages: 2.4 GB remain"; \
+	$(PY) docker/tidy.py --strip $(VENV)/lib; \
 	touch $(ENVIRONMENT)
 
 # Registers the command and the corpus formats, which pyproject.toml lists. uv compiles no bytecode: importing the largest
@@ -278,6 +281,12 @@ test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 	  PYTHONPATH="$(SIGNING)" $(HEAVY) $@ tests/registry/test_signing.py; \
 	else $(NOTHING_RAN) $@ "model-signing cannot be installed here"; fi
 
+# In a folder of its own, within the lock's versions: the extra `vertex` is not locked.
+test-vertex: $(READY) ## Run, watch and schedule on Vertex AI by Google's own client, up to the calls that would leave this machine
+	@if $(PY) -m uv pip install --quiet --target $(VERTEX) -c requirements.lock 'google-cloud-aiplatform>=1.165'; then \
+	  PYTHONPATH="$(VERTEX)" VOXLINE_TEST_VERTEX=1 $(HEAVY) $@ tests/pipelines/cluster/test_vertex.py; \
+	else $(NOTHING_RAN) $@ "google-cloud-aiplatform cannot be installed here"; fi
+
 # In a folder of their own, within the lock's versions: neither is locked.
 test-tracking: $(READY) ## Log a run to MLflow and to Weights & Biases by their own clients, and read it back
 	@if $(PY) -m uv pip install --quiet --target $(TRACKING) -c requirements.lock mlflow-skinny wandb; then \
@@ -313,9 +322,14 @@ leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, 
 	@$(PY) -W ignore -m benchmarks.leave_one_out "$(FSDD)" --seeds $(SEEDS) \
 	  --folder runs/leave-one-out$(if $(PARENT),-of-parent --parent "$(PARENT)")$(if $(HIDE), --hide $(HIDE))
 
+$(SITE_READY): .ci/site.lock | $(READY)
+	@$(PY) -m uv venv --quiet --clear --python $(PY) $(SITE)
+	@$(PY) -m uv pip install --quiet --python "$(SITE)/bin/python" --require-hashes --no-deps -r .ci/site.lock
+	@touch $(SITE_READY)
+
 # mkdocs --quiet would count no warnings, and strict would mean nothing.
-docs: $(READY) ## Build the docs site in site/, and check its links
-	@log=$$(NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict 2>&1) || { echo "$$log" | grep -v '^INFO'; exit 1; }
+docs: $(SITE_READY) ## Build the docs site in site/, and check its links
+	@log=$$(NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict 2>&1) || { echo "$$log" | grep -v '^INFO'; exit 1; }
 	@$(PY) .ci/site.py
 	@echo "docs: site/index.html"
 
@@ -409,6 +423,8 @@ cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes) fo
 lock: $(READY) ## Resolve the requirements into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra all --extra dev --universal --generate-hashes --no-header \
 	  --override requirements.override -o requirements.lock
+	@$(PY) -m uv pip compile --quiet .ci/site.in --universal --python-version 3.11 --generate-hashes --no-header \
+	  -o .ci/site.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/requirements.in --universal --python-version 3.11 --generate-hashes \
 	  --no-header -o benchmarks/requirements.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/decoders.in --python-version 3.11 --generate-hashes --no-header \

@@ -54,6 +54,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "ML Metadata": r"tfx/test_ml_metadata",
     },
     "test-tracking": {"MLflow": r"test_mlflow_reads", "Weights & Biases": r"test_wandb_keeps"},
+    "test-vertex": {"Google's client": r"test_googles_client"},
     "test-signing": {"OpenSSF's library": r"test_a_signed_version"},
     "test-storages": {"S3": r"s3"},
     "test-xla": {"XLA": r"training/test_xla"},

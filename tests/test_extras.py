@@ -119,7 +119,7 @@ def test_an_extra_brings_the_module_that_is_said_to_be_its(module: str) -> None:
 
 def test_all_is_every_extra_but_the_developers() -> None:
     listed = re.findall(r"[a-z0-9]+", project()["all"][0].partition("[")[2])
-    assert set(project()) - {"", "all", "dev", "signing", "gpu", "networks"} == set(listed)
+    assert set(project()) - {"", "all", "dev", "signing", "gpu", "vertex", "networks"} == set(listed)
 
 
 def test_the_core_transcribes_synthesizes_serves_and_scores(tmp_path: Path) -> None:

@@ -347,6 +347,23 @@ def test_vertex_has_its_client(install: Callable[[str], Installed]) -> None:
     assert "aiplatform" in vertex.code("from voxline.pipelines.cluster.vertex import client; print(client().__name__)")
 
 
+def test_the_environment_of_make_setup_is_as_small_as_said(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(environment / "bin" / "python")]
+    for lock in ("requirements.bootstrap", "requirements.lock"):
+        subprocess.run([*command, "--require-hashes", "--no-deps", "-r", str(ROOT / lock)], check=True)
+    strip = [sys.executable, str(ROOT / "docker" / "tidy.py"), "--strip", str(environment / "lib")]
+    subprocess.run(strip, check=True)
+    size, _ = _sizes(environment)
+    print(f"\nmake setup: {size:,.0f} MB without byte code")
+    stated = re.search(r"([\d,]+) MB, without byte code, of which", _page())
+    assert stated
+    # It compiles about 115 MB of byte code.
+    assert size <= float(stated[1].replace(",", "")) + 5 <= 2_385
+    subprocess.run(["rm", "-rf", str(environment)], check=True)
+
+
 def test_all_runs_a_pipeline_to_its_end(install: Callable[[str], Installed], corpus: Path) -> None:
     everything = install("all")
     (everything.folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus))

@@ -20,6 +20,7 @@ def installed(root: Path) -> Path:
         "speech/tests/test_speech.py": "pass\n",
         "speech/__pycache__/__init__.cpython-311.pyc": "stale",
         "tensorflow/include/tensor.h": "int x;\n",
+        "speech/fast.c": "int x;\n",
         "speech-1.dist-info/direct_url.json": "{}",
         "speech-1.dist-info/uv_cache.json": "{}",
         "speech-1.dist-info/METADATA": "Name: speech\n",
@@ -56,6 +57,16 @@ def test_files_that_no_step_opens_are_removed(tmp_path: Path) -> None:
     assert left == {"__init__.py", "__pycache__", "METADATA", "RECORD"}
     assert (packages / "speech-1.dist-info" / "RECORD").read_text(encoding="utf-8") == "speech/__init__.py,,\n"
     assert not (packages / "tensorflow" / "include").exists()
+
+
+def test_an_environment_loses_the_same_and_is_otherwise_as_it_was(tmp_path: Path) -> None:
+    packages = installed(tmp_path)
+    before = state(packages / "speech-1.dist-info")
+    subprocess.run([sys.executable, TIDY, "--strip", tmp_path], check=True)
+    assert {path.name for path in packages.glob("speech/*")} == {"__init__.py", "__pycache__"}
+    assert not (packages / "tensorflow" / "include").exists()
+    assert (packages / "speech" / "__pycache__" / "__init__.cpython-311.pyc").read_text() == "stale"
+    assert state(packages / "speech-1.dist-info") == before
 
 
 def test_every_file_has_the_same_time_and_a_plain_mode(tmp_path: Path) -> None:
