@@ -74,6 +74,10 @@ def export_model(
         typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="That does not exist yet."),
     ] = None,
     onnx: Annotated[str | None, typer.Option(help="ONNX graphs: none, float32 or int8.", show_default=False)] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Of the SavedModel, for GPUs: float32, mixed_bfloat16 or mixed_float16.", show_default=False),
+    ] = None,
     streaming: Annotated[
         bool | None, typer.Option("--streaming/--no-streaming", help="A recognizer's graph for audio that arrives.")
     ] = None,
@@ -98,7 +102,7 @@ def export_model(
 ) -> None:
     """Export a model in another form, or for other programs.
 
-    Nothing is trained. --onnx, --streaming and the options after them are settings of train.export; others stay as the
+    Nothing is trained. --onnx, --precision and the options after them are settings of train.export; others stay as the
     model has them. With --test the gate judges the new form, and it becomes a version of the model's registry; with -o
     it becomes a folder.
 
@@ -128,6 +132,7 @@ def export_model(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     form = {
         "export.onnx": onnx,
+        "export.precision": precision,
         "export.streaming": streaming,
         "export.vocoder": vocoder,
         "griffin_lim.iterations": iterations,

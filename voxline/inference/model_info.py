@@ -225,6 +225,15 @@ class ModelInfo(VersionedFile):
         return settings
 
     @property
+    def precision(self) -> str:
+        """The arithmetic of the SavedModel's network, as Keras names it: "float32", "mixed_bfloat16"."""
+        return str(self.settings.get("export", {}).get("precision", "float32"))
+
+    def arithmetic(self, engine: str) -> str:
+        """The arithmetic of the network where an engine runs it: "onnx" or "tensorflow"."""
+        return self.onnx_precision if engine == "onnx" else self.precision
+
+    @property
     def onnx_precision(self) -> str:
         """The precision of the ONNX graph: "float32", "int8"; "none" without a graph."""
         return str(self.settings.get("export", {}).get("onnx", "float32"))

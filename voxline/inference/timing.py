@@ -163,7 +163,7 @@ def time_model(
     if not sampling.is_own and family not in ("tts", "vocoder"):
         raise SettingsError(f"--sigma and --denoiser are of a WaveGlow, and {folder} is of the family {family!r}")
     described = {"name": info.name, "family": info.family, "kind": info.kind}
-    timing = ModelTiming({**described, "arithmetic": "float32"}, timing_input.batch, timing_input.iterations)
+    timing = ModelTiming(described, timing_input.batch, timing_input.iterations)
 
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         options: dict[str, Any] = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
@@ -230,7 +230,7 @@ def _time_voice(
     lim = synthesizer.info.settings.get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
     made_by = synthesizer.vocoder
     timing.model["engine"] = synthesizer.engine
-    timing.model["arithmetic"] = "float32 decoder"
+    timing.model["arithmetic"] = f"{synthesizer.info.arithmetic(synthesizer.engine)} decoder"
     if not synthesizer.makes_samples:
         timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.info.name
     network = "encoder and decoder" if synthesizer.has_mels_alone else "encoder, decoder and Griffin-Lim"
@@ -275,6 +275,7 @@ def _time_vocoder(
 
     vocoder = Vocoder(folder, engine=engine, sampling=sampling)
     timing.model["engine"] = vocoder.engine
+    timing.model["arithmetic"] = vocoder.info.arithmetic(vocoder.engine)
 
     # The mels of one recording, as often as a batch has rows.
     file = _recording(timing_input, vocoder.sample_rate, scratch)
@@ -308,6 +309,7 @@ def _time_recognizer(
     recognizer = Recognizer(folder, engine=engine)
     file = _recording(timing_input, recognizer.sample_rate, scratch)
     timing.model["engine"] = recognizer.engine
+    timing.model["arithmetic"] = recognizer.info.arithmetic(recognizer.engine)
     timing.model["decoding"] = "greedy" if recognizer.language_model is None else "beam search, language model"
 
     def run() -> float:

@@ -8,6 +8,8 @@ from voxline.settings import Settings
 
 Part = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_*-]+(/[A-Za-z0-9_*-]+)*$")]
 """The name of a part of a network (`parts`)."""
+Arithmetic = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+"""Of a network, as Keras names its policies; weights, losses and what it puts out stay float32."""
 ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
 """A cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`. The
 step fails if TensorFlow does not see them (`devices`)."""
@@ -172,6 +174,27 @@ class DiscriminatorSettings(Settings):
         return self
 
 
+class FormSettings(Settings):
+    """The form of an exported model, in every family whose models have ONNX graphs."""
+
+    precision: Arithmetic = pydantic.Field(
+        "float32",
+        description="arithmetic of the network in the SavedModel, which evaluate, time and servers run on a GPU: "
+        "mixed_bfloat16 from Ampere on, mixed_float16 before (T4, V100); weights, features and outputs stay float32, "
+        "and the gate judges the model as it computes. onnx must be none: its graphs are for processors",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _precision_is_not_of_onnx(self) -> Self:
+        onnx = getattr(self, "onnx", "none")
+        if self.precision != "float32" and onnx != "none":
+            raise ValueError(
+                f"precision is {self.precision} and onnx is {onnx}: ONNX graphs compute on processors and in float32; "
+                "set onnx to none, or precision to float32"
+            )
+        return self
+
+
 class AverageSettings(Settings):
     """Averages of weights, exported where the dev split says that they are better."""
 
@@ -330,7 +353,7 @@ class TrainSettings(Settings):
         "skipped step is reported as much later. Not part of the step's key: the weights are the same",
     )
 
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = pydantic.Field(
+    precision: Arithmetic = pydantic.Field(
         "float32",
         description="arithmetic of the network; weights and loss stay float32. mixed_float16 is for GPUs without "
         "bfloat16 (T4, V100); the loss is scaled then, so that small gradients are not lost",

@@ -27,7 +27,7 @@ from voxline.families.asr.attention import AttentionTask, AttentionTrainModule, 
 from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand
 from voxline.families.asr.networks.whisper import Whisper, fill_with_silence
 from voxline.families.asr.public_parents import find_public_parent, public_config
-from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrExportForm, AsrPushSettings, AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.families.asr.token_search import search_tokens
 from voxline.families.family import find_family
@@ -508,6 +508,24 @@ def test_a_model_with_a_decoder_is_measured_and_pushed(
 
     timing = time_model(model, TimingInput(length=0.5, iterations=1))
     assert timing["model"]["kind"] == "attention"
+
+
+@pytest.mark.slow
+def test_a_decoder_in_half_precision_scores_as_in_float32(public: Path, tmp_path: Path) -> None:
+    """Scores are means of log probabilities; bfloat16 rounds to 0.4%."""
+    hub = public_config(str(HUB))["train"]["model"] | {"head": "decoder"}
+    assert find_family("asr").export_published(find_public_parent(str(public)), tmp_path / "whole", hub)
+    form = AsrExportForm.of({"export": {"precision": "mixed_bfloat16"}})
+    find_family("asr").export_again(tmp_path / "whole", form, tmp_path / "half")
+    check_graph(tmp_path / "half")
+    waveforms = np.random.default_rng(0).normal(0, 0.1, (2, 8_000)).astype(np.float32)
+    inputs = {"waveforms": tf.constant(waveforms), "lengths": tf.constant([8_000, 6_000]), "beams": tf.constant(4)}
+    whole, half = (
+        tf.saved_model.load(str(tmp_path / name)).signatures["beam_search"](**inputs) for name in ("whole", "half")
+    )
+    assert half["scores"].dtype == tf.float32
+    np.testing.assert_allclose(half["scores"], whole["scores"], rtol=0.02)
+    assert not np.array_equal(half["scores"], whole["scores"])
 
 
 def read_parent_weights(model: Path) -> list[Any]:

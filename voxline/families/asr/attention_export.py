@@ -135,7 +135,8 @@ def export_attention(
         write_with_graph_of(parent, folder, list(weights.values()), info, files)
         return
 
-    network = Whisper(cast(WhisperSettings, settings.model), bins=dataset.features.bins)
+    whisper_settings = cast(WhisperSettings, settings.model)
+    network = Whisper(whisper_settings, bins=dataset.features.bins, precision=settings.export.precision)
     for index, variable in enumerate(network.weights):
         variable.assign(weights[f"model/{index}"])
 
@@ -178,6 +179,7 @@ def attention_graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
             "code": sorted(hash_file(file) for file in files),
             "versions": [tf.__version__, keras.__version__, np.__version__],
             "model": settings.model.plain(),
+            "precision": settings.export.precision,
             "features": dataset.features.plain(),
             "tokenizer": hash_bytes(tokenizer.content),
             "prompt": list(tokenizer.prompt),

@@ -126,7 +126,8 @@ def export_asr(
         return
 
     # Without cuDNN kernels, so that the graph runs on any machine.
-    model = build_ctc_model(settings.model, dataset, seed=settings.seed, precision="float32", portable=True)
+    precision = settings.export.precision
+    model = build_ctc_model(settings.model, dataset, seed=settings.seed, precision=precision, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
 
@@ -162,6 +163,7 @@ def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
             "code": sorted(hash_file(file) for file in files),
             "versions": [tf.__version__, keras.__version__],
             "model": settings.model.plain(),
+            "precision": settings.export.precision,
             "frequency_warps": settings.export.frequency_warps,
             "features": dataset.features.plain(),
             "alphabet": dataset.alphabet.symbols,

@@ -26,7 +26,7 @@ from voxline.families.asr.networks.settings import (
 from voxline.inference.model_info import ATTENTION
 from voxline.settings import Settings
 from voxline.text.settings import LanguageTextSettings
-from voxline.training.settings import TrainSettings
+from voxline.training.settings import FormSettings, TrainSettings
 
 if TYPE_CHECKING:
     ModelSettings = CtcModelSettings
@@ -138,7 +138,7 @@ class BlankPlateauSettings(Settings):
     )
 
 
-class AsrExportSettings(Settings):
+class AsrExportSettings(FormSettings):
     """The form of the exported model."""
 
     NOT_IN_KEY = frozenset({"hub"})  # it is checked before training

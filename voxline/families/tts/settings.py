@@ -26,7 +26,7 @@ from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2
 from voxline.families.tts.vits.settings import VitsSettings, VitsTrainingSettings
 from voxline.inference.pace import PAUSES_SECONDS, USUAL_PACE, Pace
 from voxline.settings import Settings
-from voxline.training.settings import TrainSettings
+from voxline.training.settings import FormSettings, TrainSettings
 
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
@@ -107,7 +107,7 @@ class GriffinLimSettings(Settings):
     power: float = pydantic.Field(1.0, gt=0, le=3, description="exponent of the magnitudes (Tacotron paper: 1.2)")
 
 
-class ExportSettings(Settings):
+class ExportSettings(FormSettings):
     """The form of the exported model."""
 
     NOT_IN_KEY = frozenset({"vocoder"})  # its digest is in the key

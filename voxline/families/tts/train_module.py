@@ -232,6 +232,6 @@ def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: b
         mean=dataset.mean,
         deviation=dataset.deviation,
         seed=settings.seed,
-        precision="float32" if portable else settings.precision,
+        precision=settings.export.precision if portable else settings.precision,
         portable=portable,
     )

@@ -25,7 +25,7 @@ from voxline.families.vocoder.networks.settings import (
 from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
 from voxline.settings import Settings
-from voxline.training.settings import DiscriminatorSettings, TrainSettings
+from voxline.training.settings import DiscriminatorSettings, FormSettings, TrainSettings
 
 
 class VocoderLossSettings(Settings):
@@ -61,7 +61,7 @@ class VocoderLossSettings(Settings):
         return self
 
 
-class VocoderExportSettings(Settings):
+class VocoderExportSettings(FormSettings):
     """The form of the exported model."""
 
     onnx: Literal["none", "float32"] = pydantic.Field(

@@ -142,8 +142,8 @@ def export_vocoder(
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training.
     """
-    # The exported network computes in float32, with the trained weights.
-    model = build_vocoder(settings, dataset, "float32")
+    # With the trained weights, whose arithmetic was that of `train.precision`.
+    model = build_vocoder(settings, dataset, settings.export.precision)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
 

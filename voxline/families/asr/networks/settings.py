@@ -695,6 +695,6 @@ def build_ctc_model(
         deviation=dataset.deviation,
         classes=len(dataset.alphabet.symbols) + 1,
         seed=seed,
-        precision="float32" if portable else precision,
+        precision=precision,
         portable=portable,
     )

@@ -161,7 +161,7 @@ def export_trained_vits(
     sizes = settings.model
     if not isinstance(sizes, VitsSettings):
         raise TypeError(f"{settings.name}: a {sizes.kind} is not exported here")
-    model = Vits(sizes, symbols=len(dataset.alphabet.symbols))
+    model = Vits(sizes, symbols=len(dataset.alphabet.symbols), precision=settings.export.precision)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
 
