@@ -10,7 +10,8 @@ from onnx import TensorProto
 from tests.closeness import assert_close
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
-from voxline.families.vocoder.networks.settings import HifiganSettings, VocosSettings
+from voxline.families.vocoder.networks.hifigan import HifiganGenerator
+from voxline.families.vocoder.networks.settings import HifiganSettings, VocosSettings, WaveGlowSettings
 from voxline.families.vocoder.networks.vocos import Vocos, magnitude_prior
 from voxline.families.vocoder.onnx import export_onnx_vocoder, inverse_fft
 from voxline.training.onnx_graph import Graph
@@ -68,6 +69,30 @@ def test_vocos_is_the_networks(kind: str, prior: bool, fft_size: int | None) -> 
         assert not made[row, count:].any()
 
 
-def test_a_network_without_a_graph_is_refused_by_name() -> None:
-    with pytest.raises(SettingsError, match=r"train\.export\.onnx: .*'hifigan'; accepted: vocos"):
-        export_onnx_vocoder(None, HifiganSettings(), FeatureSettings(), [], [])
+@pytest.mark.parametrize("block", ["double", "single"])
+def test_hifigan_is_the_networks(block: str) -> None:
+    features = FeatureSettings.of({"mels": 12, "hop_seconds": 0.002, "window_seconds": 0.008})
+    settings = HifiganSettings(
+        channels=16, upsample_rates=(8, 4), upsample_kernels=(16, 8), residual_kernels=(3, 5),
+        residual_dilations=((1, 3), (2, 1)), residual_block=block,
+    )  # fmt: skip
+    mean, deviation = RANDOM.normal(-4.0, 1.0, 12), np.full(12, 1.5)
+    network = HifiganGenerator(settings, mean=mean.tolist(), deviation=deviation.tolist())
+    for weight in network.weights:
+        weight.assign(RANDOM.standard_normal(weight.shape) / np.sqrt(max(np.prod(weight.shape[:-1]), 1)))
+    session = onnxruntime.InferenceSession(export_onnx_vocoder(network, settings, features, mean, deviation))
+    mels = RANDOM.normal(-4.0, 1.0, (3, 30, 12)).astype(np.float32)
+    frames = np.array([30, 12, 1], np.int32)
+    wanted = network(mels, frames).numpy()
+    made, samples = session.run(None, {"mels": mels, "frames": frames})
+    assert samples.tolist() == [29 * 32, 11 * 32, 0]
+    assert np.sqrt(np.mean(wanted[0] ** 2)) > 1e-3
+    for row, count in enumerate(samples):
+        assert_close(made[row, :count], wanted[row, :count], relative_to_peak=1e-5)
+        assert not made[row, count:].any()
+
+
+@pytest.mark.parametrize("model", [HifiganSettings(istft_hop=4), HifiganSettings(bands=4), WaveGlowSettings()])
+def test_a_network_without_a_graph_is_refused_by_name(model: Any) -> None:
+    with pytest.raises(SettingsError, match=rf"train\.export\.onnx: .*'{model.kind}'.*; accepted: vocos, and hifigan"):
+        export_onnx_vocoder(None, model, FeatureSettings(), [], [])

@@ -13,9 +13,10 @@ from onnx import TensorProto
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
-from voxline.families.vocoder.networks.settings import VocoderModelSettings, VocosSettings
+from voxline.families.vocoder.networks.settings import HifiganSettings, VocoderModelSettings, VocosSettings
 from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE, MIN_PRIOR, PRIOR_UPDATES, prior_matrices
 from voxline.training.onnx_graph import Graph, Name, normalize_features, to_numpy
+from voxline.training.onnx_upsampling import convolve_frames, upsample
 from voxline.training.stft import MIN_ENVELOPE, periodic_hann
 
 Array = npt.NDArray[Any]
@@ -34,12 +35,14 @@ def export_onnx_vocoder(
     Raises:
       SettingsError: the network is not known here.
     """
-    vocos_settings = check_onnx_vocoder(settings)
+    known_settings = check_onnx_vocoder(settings)
     graph = Graph()
     frames = graph("Cast", "frames", to=TensorProto.INT64)
-    waveforms = _vocos(
-        graph, model, vocos_settings, features, frames, normalize_features(graph, "mels", mean, deviation)
-    )
+    values = normalize_features(graph, "mels", mean, deviation)
+    if isinstance(known_settings, VocosSettings):
+        waveforms = _vocos(graph, model, known_settings, features, frames, values)
+    else:
+        waveforms = _hifigan(graph, model, known_settings, frames, values)
     samples = graph("Mul", graph("Max", graph("Sub", frames, np.int64(1)), np.int64(0)), np.int64(features.hop_length))
 
     return graph.finish(
@@ -55,18 +58,41 @@ def export_onnx_vocoder(
     )
 
 
-def check_onnx_vocoder(settings: VocoderModelSettings) -> VocosSettings:
+def check_onnx_vocoder(settings: VocoderModelSettings) -> VocosSettings | HifiganSettings:
     """The settings of a network that this module can write; others are refused, before they are trained.
 
     Raises:
       SettingsError: naming the setting, and what is accepted.
     """
-    if not isinstance(settings, VocosSettings):
-        raise SettingsError(
-            f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}; accepted: vocos. Set "
-            "train.export.onnx to none"
-        )
-    return settings
+    if isinstance(settings, VocosSettings):
+        return settings
+    if isinstance(settings, HifiganSettings) and not settings.istft_hop and settings.bands == 1:
+        return settings
+
+    changed = " with istft_hop or bands" if isinstance(settings, HifiganSettings) else ""
+    raise SettingsError(
+        f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}{changed}; accepted: vocos, "
+        "and hifigan without them. Set train.export.onnx to none"
+    )
+
+
+def _hifigan(graph: Graph, model: Any, settings: HifiganSettings, frames: Name, values: Name) -> Name:
+    """`HifiganGenerator.call`: waveforms [batch, (frames - 1) · hop]."""
+
+    def real(value: Name, factor: int) -> Name:
+        steps = graph("Mul", frames, np.int64(factor))
+        return graph.mask(value, steps, 2, 3)
+
+    # [batch, mels, frames] → [batch, channels, frames] → [batch, 1, frames · hop]
+    x = real(convolve_frames(graph, real(graph.transpose(values), 1), model.first), 1)
+    x = upsample(graph, model, settings.upsample_rates, x, real)
+    waveforms = graph("Squeeze", graph("Tanh", convolve_frames(graph, x, model.last)), np.array([1]))
+
+    # The network makes a hop around each frame's center, and a waveform begins at the first center.
+    half = settings.hop // 2
+    samples = graph("Mul", graph("Sub", graph.size(values, 1), np.int64(1)), np.int64(settings.hop))
+    end = graph("Unsqueeze", graph("Add", samples, np.int64(half)), np.array([0]))
+    return str(graph("Slice", waveforms, np.array([half]), end, np.array([1])))
 
 
 def _vocos(

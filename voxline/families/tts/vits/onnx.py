@@ -20,7 +20,7 @@ from onnx import TensorProto
 from voxline.families.tts.vits.durations import LAST_EDGE, MIN_BIN
 from voxline.families.tts.vits.network import LARGEST_LOG_DURATION, MARKS, NOISE_STEPS, Vits, noise_table
 from voxline.training.onnx_graph import Graph, Name, to_numpy
-from voxline.training.upsampling import LAST_SLOPE, SLOPE
+from voxline.training.onnx_upsampling import convolve_frames, upsample
 
 ONE = np.int64(1)
 ZERO = np.int64(0)
@@ -238,9 +238,9 @@ class _Speaker(NamedTuple):
         """A convolution along the last axis of [1, channels, frames], and what the speaker adds to each frame."""
         # Numbers that are known go into the bias.
         if not isinstance(added, str):
-            return _convolution(self.graph, value, layer, added=np.reshape(added, -1))
+            return convolve_frames(self.graph, value, layer, added=np.reshape(added, -1))
         added = self.graph("Unsqueeze", added, np.array([2]))
-        return str(self.graph("Add", _convolution(self.graph, value, layer), added))
+        return str(self.graph("Add", convolve_frames(self.graph, value, layer), added))
 
 
 def _stochastic_durations(graph: Graph, model: Vits, text: Name, speaker: _Speaker, noise: Name) -> Name:
@@ -385,7 +385,7 @@ def _sound(
 def _coupling(graph: Graph, layer: Any, speaker: _Speaker, latent: Name) -> Name:
     """`Coupling.reverse` of [1, latent, frames]."""
     first, second = graph("Split", latent, np.full(2, layer.half), axis=1, outputs=2)
-    value = _convolution(graph, first, layer.before)
+    value = convolve_frames(graph, first, layer.before)
     wavenet = layer.wavenet
     layers = len(wavenet.gated)
     added = speaker.added(wavenet.speaker)
@@ -400,56 +400,20 @@ def _coupling(graph: Graph, layer: Any, speaker: _Speaker, latent: Name) -> Name
     for gated, mixed, condition in zip(wavenet.gated, wavenet.mixed, conditions, strict=True):
         gates = speaker.convolve(value, gated, condition)
         filtered, gate = graph("Split", gates, np.full(2, wavenet.units), axis=1, outputs=2)
-        mixture = _convolution(graph, graph("Mul", graph("Tanh", filtered), graph("Sigmoid", gate)), mixed)
+        mixture = convolve_frames(graph, graph("Mul", graph("Tanh", filtered), graph("Sigmoid", gate)), mixed)
         skip = mixture
         if mixed is not wavenet.mixed[-1]:
             residual, skip = graph("Split", mixture, np.full(2, wavenet.units), axis=1, outputs=2)
             value = graph("Add", value, residual)
         outputs = graph("Add", outputs, skip) if outputs else skip
 
-    shift = _convolution(graph, outputs, layer.shift)
+    shift = convolve_frames(graph, outputs, layer.shift)
     return str(graph("Concat", first, graph("Sub", second, shift), axis=1))
 
 
 def _decoder(graph: Graph, model: Vits, speaker: _Speaker, latent: Name) -> Name:
     """`WaveformDecoder.call` of [1, latent, frames]."""
     decoder = model.decoder
-    settings = model.settings
     value = speaker.convolve(latent, decoder.first, speaker.added(decoder.speaker))
-    stages = zip(settings.upsample_rates, decoder.upsampling, decoder.residuals, strict=True)
-    for rate, upsample, blocks in stages:
-        kernel = to_numpy(upsample.kernel).transpose(2, 1, 0)  # [inputs, outputs, taps]
-        overhang = (kernel.shape[2] - rate) // 2
-        # A transposed convolution overhangs on both sides alike.
-        value = graph("LeakyRelu", value, alpha=SLOPE)
-        value = graph(
-            "ConvTranspose", value, kernel, to_numpy(upsample.bias), strides=[rate], pads=[overhang, overhang]
-        )
-        branches = [_residual_block(graph, block, value) for block in blocks]
-        value = graph("Mul", graph("Sum", *branches), np.float32(1 / len(branches)))
-    value = _convolution(graph, graph("LeakyRelu", value, alpha=LAST_SLOPE), decoder.last)
-    return str(graph("Tanh", value))
-
-
-def _residual_block(graph: Graph, block: Any, value: Name) -> Name:
-    for n, dilated in enumerate(block.dilated):
-        hidden = _convolution(graph, graph("LeakyRelu", value, alpha=SLOPE), dilated)
-        if block.undilated:
-            hidden = _convolution(graph, graph("LeakyRelu", hidden, alpha=SLOPE), block.undilated[n])
-        value = graph("Add", value, hidden)
-    return value
-
-
-def _convolution(graph: Graph, value: Name, layer: Any, added: Any = 0.0) -> Name:
-    """A convolution, or a dense layer, along the last axis of [1, channels, frames].
-
-    Args:
-      added: to the bias.
-    """
-    kernel = to_numpy(layer.kernel)
-    kernel = kernel[None] if kernel.ndim == 2 else kernel
-    dilation = int(layer.dilation_rate[0]) if hasattr(layer, "dilation_rate") else 1
-    reach = (len(kernel) - 1) * dilation
-    bias = (to_numpy(layer.bias) + added).astype(np.float32)
-    pads = [reach // 2, reach - reach // 2]
-    return str(graph("Conv", value, kernel.transpose(2, 1, 0), bias, pads=pads, dilations=[dilation]))
+    value = upsample(graph, decoder, model.settings.upsample_rates, value)
+    return str(graph("Tanh", convolve_frames(graph, value, decoder.last)))
