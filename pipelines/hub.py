@@ -71,7 +71,7 @@ def find_pretrained(location: Path | str, revision: str = "", language: str = ""
       language: of a public Whisper of several, such as "en".
 
     Raises:
-      SettingsError: there is no such model, or it is of no network of ours.
+      SettingsError: the model does not exist, or is of a network that is not ours.
       TransientError: the Hub cannot be reached.
       WorkError: it is damaged.
     """

@@ -1,4 +1,4 @@
-"""English numbers and short words that only what stands beside them tells: a count behind a month, 4.5/5, I-80 W."""
+"""English numbers and short words that only their neighbors tell: a count behind a month, 4.5/5, I-80 W."""
 
 import pytest
 

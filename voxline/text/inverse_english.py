@@ -635,7 +635,7 @@ def _write_number(words: list[str], place: int) -> _Written:
 
 
 def _has_more(words: list[str], place: int, end: int) -> bool:
-    """Returns whether a number that begins with "a" goes on with ten or more: a hundred and fifty thousand."""
+    """Returns whether a number that begins with "a" continues with ten or more: a hundred and fifty thousand."""
     is_large = any(word in TENS_VALUES or SMALL_VALUES.get(word, 0) > 9 for word in words[place + 2 : end])
     return is_large or any(word == "hundred" or word in SCALE_VALUES for word in words[place + 3 : end])
 
