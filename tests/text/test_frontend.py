@@ -229,7 +229,8 @@ REFUSED = """
 20/20|10/10 would buy|10-4|it was 10-4|20201225|on 25122020 we met|13812345678
 Main St. New York|OAK ST. NEW YORK|on Washington Dr. Boston|5 North Oak Dr. Boston|On Sunset Dr. Jim got out
 WASHINGTON DR. BOSTON|Oak Dr. Smith|Sep-20|2020-10|11/2020|05/1999|the war² began|the end.¹|2020-11-05T10:30+02:00
-w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people|a -> b|a ==> b
+w/e 5 May|No. 10 cats|13/13/2020|2/30/2020|1999-13-45|in 2020 - 5 people came|in May 5 300 people
+a -> b|a ==> b|1.5/2 cups|2.4/5 GHz
 """.strip().replace("\n", "|")
 
 

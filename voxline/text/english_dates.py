@@ -101,19 +101,28 @@ _ROAD_WAY = re.compile(
     r"\b(I-?[1-9][0-9]{0,2}|(?:Routes?|Rte\.?|Hwy\.?|Highway|Interstate|US|U\.S\.|SR)[\s-][1-9][0-9]{0,2})\s([NSEW])(?![\w'’]|\.\w)"
 )
 """I-80 W, which has no watts."""
+_ROAD_AND_WAY = re.compile(r"\b(I-[1-9][0-9]{0,2})(?=[NSEW](?![\w'’]))")
+_THOUSANDTHS = re.compile(
+    # Of baseball; a zero is said of no batter.
+    r"(?<![\w.,])\.([0-9]{3})(?=\s(?:hitters?|record|ball|team|club|season|batting|winning)\b)"
+    r"|(?:(?<=\bbatting )|(?<=\bhitting )|(?<=\bbatted )|(?<=\bbats ))\.([0-9]{3})(?![\w%]|[.,/-][0-9])"
+    r"|(?<![\w.,])\.(22|25|32|38|44|45|50|357)(?=[\s-](?:calib(?:er|re)|cal\b|magnum|pistol|rifle|revolver|handgun))"
+)
+"""Batting .312, a .45 caliber: hundredths of an inch."""
 _DECIMAL_RATIO = re.compile(
     # The rules of decimals would take the colon for a mark of a sentence.
     r"(?<![\w.,:/-])(?:([0-9]{1,3}\.[0-9]{1,3}):([0-9]{1,3}(?:\.[0-9]{1,3})?)|([0-9]{1,3}):([0-9]{1,3}\.[0-9]{1,3}))(?![\w:%]|[.,/-][0-9])"
 )
 _OUT_OF = re.compile(
-    r"(?<![\w/.,$£€-])([0-9]{1,2}\.[0-9]{1,2})/(4|5|10|20|100)(?![\w/%°]|[.,-][0-9])"
+    r"(?<![\w/.,$£€-])([0-9]{1,2}\.[0-9]{1,2})/(4|5|10|20|100)(?![\w/%°]|[.,-][0-9]|\s?(?:[kMG]?Hz|[km]?[gmlVWA]|c[ml]|in|inch(?:es)?|cups?)\b)"
     r"|(?<![\w/.,$£€-])([0-9]|10)/(5|10)(?=\sstars?\b)"
     r"|(?:(?<=\bit a )|(?<=\bit an )|(?<=\brated )|(?<=\brated it )|(?<=\bscored )|(?<=\bscore of )|(?<=\brating of ))"
     r"([0-9]|10)/(5|10)(?=[.,;!?)]?$|[,;!?)]|\.\s|\s(?:on|for|because|and|but)\b)"
 )
 """Of marks: 4.5/5, 4/5 stars, I give it a 7/10."""
-_SHARES = re.compile(r"(?<![\w/.,:$£€-])([1-9][0-9]?)/([1-9][0-9]?)(?![\w/%°]|[.,-][0-9]|\s(?:of|in|inch|cup|mile)\b)")
+_SHARES = re.compile(r"(?<![\w/.,:$£€-])([1-9][0-9]?)/([1-9][0-9]?)(?![\w/%°]|[.,-][0-9]|\s(?:of|inch|cup|mile)\b)")
 """A 60/40 split."""
+_DECIMAL_BAR = re.compile(r"(?<![\w/.,$£€:-])[0-9]{1,4}\.[0-9]{1,4}/[0-9]{1,4}(?![\w/]|[.,-][0-9])")
 _QUARTERS = DIRECTIONS | {"NE": "northeast", "NW": "northwest", "SE": "southeast", "SW": "southwest"}
 _SEVEN_ELEVEN = re.compile(
     r"(?<![\w.,:/$£€-])7-11(?:(?=\s(?i:stores?|shops?|clerks?|locations?|franchises?|parking)\b)"
@@ -174,8 +183,13 @@ def _spell_out_days(text: str) -> str:
 def _spell_out_places(text: str) -> str:
     """Zip codes, directions of streets, telephones of Australia, marks out of ten, and a shop."""
     text = _ZIP.sub(lambda match: put_apart(match, _zip(match)), text)
+    text = _THOUSANDTHS.sub(lambda match: _thousandths(match[1] or match[2] or match[3]), text)
+    text = _ROAD_AND_WAY.sub(r"\1 ", text)
     text = _ROAD_WAY.sub(lambda match: f"{match[1]} {_QUARTERS[match[2]]}", text)
     text = _SHARES.sub(_shares, _OUT_OF.sub(_out_of, _DECIMAL_RATIO.sub(_decimal_ratio, text)))
+    # What is left is no fraction: 2.4/5 GHz.
+    if match := _DECIMAL_BAR.search(text):
+        raise has_two_readings(match[0], "out of, over, or both")
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
@@ -232,6 +246,10 @@ def _hyphened_date(match: re.Match[str]) -> str:
         return f"{int(match[1])} {month} {match[3]}"
     year = f"{'oh ' * (match[3][0] == '0')}{numbers.cardinal(str(int(match[3])))}"
     return f"{numbers.ordinal(match[1])} of {month}, {year}"
+
+
+def _thousandths(digits: str) -> str:
+    return numbers.pairs(digits) if len(digits) == 3 else numbers.cardinal(digits)
 
 
 def _decimal_ratio(match: re.Match[str]) -> str:
