@@ -20,6 +20,7 @@ from tests.families.networks.pytorch_oracle import write_hub_models
 from tests.training.tones import make_utterances, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
+from voxline.components.evaluate.step import run as evaluate
 from voxline.components.train.step import run as train
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import SettingsError, WorkError
@@ -28,9 +29,10 @@ from voxline.families.vocoder.networks.hifigan import HifiganGenerator
 from voxline.families.vocoder.networks.settings import HifiganSettings, WaveGlowSettings
 from voxline.families.vocoder.networks.waveglow import WaveGlow
 from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
-from voxline.families.vocoder.settings import VocoderTrainSettings
+from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderTrainSettings
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.vocoder import Vocoder
+from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.public_models import import_public_model
 from voxline.registry.parents import Parent, ancestors_of, licences_of
@@ -142,13 +144,12 @@ def test_an_export_sounds_as_the_authors_network(kind: str, tmp_path: Path) -> N
         assert np.abs(spoken[0]).max() > 0
 
 
-@pytest.mark.parametrize("kind", ["hifigan", pytest.param("waveglow", marks=pytest.mark.slow)])
-def test_a_training_starts_from_it(kind: str, tmp_path: Path) -> None:
-    """Of one step at no rate, so that the weights are still the authors'."""
+def trained(kind: str, store: Path) -> Path:
+    """The model of a training of one step at no rate, so that the weights are still the authors'."""
     parent = open_public_vocoder(str(HUB / kind))
     features = FeatureSettings.of(parent.info.features)
     spoken = make_utterances(8, 2, seed=3)
-    dataset = write_dataset(tmp_path / "store" / "dataset", spoken, how=features)
+    dataset = write_dataset(store / "dataset", spoken, how=features)
     for utterance, file in zip(spoken, dataset.recordings([each.id for each in spoken]), strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(file, utterance.waveform, features.sample_rate, subtype="FLOAT")
@@ -159,15 +160,47 @@ def test_a_training_starts_from_it(kind: str, tmp_path: Path) -> None:
             "strategy": "one",
         }
     )  # fmt: skip
-    output = train(dataset.folder, tmp_path / "store", settings)
-    info = read_model_info(output.path("model"))
+    return train(dataset.folder, store, settings).path("model")
+
+
+def write_test_split(folder: Path) -> Path:
+    recorded = []
+    folder.mkdir()
+    for utterance in make_utterances(4, seed=2):
+        wav = folder / f"{utterance.id}.wav"
+        soundfile.write(wav, utterance.waveform, 8_000, subtype="PCM_16")
+        seconds = len(utterance.waveform) / 8_000
+        recorded.append(Utterance(utterance.id, str(wav), seconds, utterance.text, "ada", "test", utterance.id))
+    write_manifest(folder / "manifest.jsonl", recorded)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["hifigan", pytest.param("waveglow", marks=pytest.mark.slow)])
+def test_a_training_starts_from_it(kind: str, tmp_path: Path) -> None:
+    model = trained(kind, tmp_path / "store")
+    info = read_model_info(model)
     assert ancestors_of(info)[0].name == kind
     assert info.normalization is not None
     assert (info.normalization.mean, info.normalization.deviation) == (STILL["mean"], STILL["deviation"])
     if kind == "hifigan":
         theirs = outputs_of(kind)
-        (spoken,) = Vocoder(output.path("model")).vocode([theirs["mels"][0]])
+        (spoken,) = Vocoder(model).vocode([theirs["mels"][0]])
         assert_close(spoken, theirs["waveforms"][0, 16 : 16 + 320], relative_to_peak=1e-4)
+
+
+@pytest.mark.slow
+def test_what_was_trained_is_measured_beside_its_untouched_parent(tmp_path: Path) -> None:
+    model = trained("hifigan", tmp_path / "store")
+    tested = write_test_split(tmp_path / "corpus")
+    measured = evaluate(model, tested, tmp_path / "registry", tmp_path / "store", VocoderEvaluateSettings())
+    before = Evaluation.read(measured.folder).info.before
+    assert before is not None
+    assert before.label.startswith("hifigan")
+    assert not before.missing
+    tuned = Evaluation.read(measured.folder).info.metrics["log_stft"].value
+    compared = before.parts["test"].metrics["log_stft"].comparison
+    assert compared is not None
+    assert compared.champion_value == pytest.approx(tuned, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +267,10 @@ def test_it_waits_in_a_registry_and_says_how_to_tune_it(tmp_path: Path) -> None:
 def test_with_a_test_split_the_gate_judges_it(tmp_path: Path) -> None:
     """Random weights are worse than Griffin-Lim."""
     registry = str(tmp_path / "registry")
-    recorded = []
-    for utterance in make_utterances(4, seed=2):
-        wav = tmp_path / "corpus" / f"{utterance.id}.wav"
-        wav.parent.mkdir(exist_ok=True)
-        soundfile.write(wav, utterance.waveform, 8_000, subtype="PCM_16")
-        seconds = len(utterance.waveform) / 8_000
-        recorded.append(Utterance(utterance.id, str(wav), seconds, utterance.text, "ada", "test", utterance.id))
-    write_manifest(tmp_path / "corpus" / "manifest.jsonl", recorded)
     location = str(HUB / "hifigan")
-    lines, passed = import_public_model(location, registry, "universal", test=str(tmp_path / "corpus"))
+    lines, passed = import_public_model(
+        location, registry, "universal", test=str(write_test_split(tmp_path / "corpus"))
+    )
     assert not passed
     assert any("log_stft_reduction" in line or "Griffin-Lim" in line for line in lines), lines
     assert Registry(registry, "universal").versions() == []
