@@ -20,7 +20,7 @@ from voxline.pipelines.steps import STEPS
 from voxline.progress import print_status
 from voxline.provenance import git_revision
 from voxline.settings import changed_settings
-from voxline.store.files import read_json
+from voxline.store.files import atomic_write, read_json
 from voxline.store.versioned_json import parse_versioned
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _log_with_wandb(wandb: Any, record: RunRecord, project: str) -> str:
     folder = Path(run.dir).parent
     for link in [file for file in Path(run.dir).rglob("*") if file.is_symlink()]:
         content = link.read_bytes()
-        link.unlink()
-        link.write_bytes(content)
+        with atomic_write(link) as copy:
+            copy.write(content)
     return f"{project}" if _send_to_wandb(wandb, folder) else f"{folder}; `wandb sync {folder}` sends it"
 
 
