@@ -24,6 +24,7 @@ EXTRA_OF = {
     "kubernetes": "cluster",
     "librosa": "judges",
     "matplotlib": "train",
+    "ml_metadata": "mlmd",
     "model_signing": "signing",
     "onnx": "train",
     "opentelemetry": "cluster",

@@ -112,8 +112,8 @@ class _Store:
             self._messages: Any = importlib.import_module("ml_metadata.proto.metadata_store_pb2")
         except ImportError as error:
             raise WorkError(
-                f"ML Metadata's client cannot be imported ({error}); `pip install ml-metadata` adds it, where glibc is "
-                "2.39 or newer (docs/tfx.md)"
+                f"ML Metadata's client cannot be imported ({error}); `pip install 'voxline[mlmd]'` adds it, where "
+                "glibc is 2.39 or newer (docs/tfx.md)"
             ) from None
         self._client: Any = client.MetadataStore(self._connection(settings))
         self._types: dict[str, int] = {}

@@ -95,7 +95,7 @@ class MlflowRegistrySettings(Settings):
 
 
 class MlmdSettings(Settings):
-    """ML Metadata, the lineage of TFX and of Kubeflow Pipelines; it needs `pip install ml-metadata`."""
+    """ML Metadata, the lineage of TFX and of Kubeflow Pipelines; it needs `pip install 'voxline[mlmd]'`."""
 
     uri: str = pydantic.Field(
         "",

@@ -30,7 +30,8 @@ MODULE = "tensorflow_data_validation"
 MIN_GLIBC = (2, 39)
 """Of its wheels (manylinux_2_39): Debian 13, Ubuntu 24.04."""
 
-SUPPORTED_PYTHONS = ((3, 10), (3, 12))
+SUPPORTED_PYTHONS = ((3, 10), (3, 11))
+"""TFDV 1.21 has wheels for 3.12 and 3.13 too: with them the process ends by SIGSEGV, once statistics are computed."""
 SCHEMA_FOLDER = Path(voxline.__path__[0]) / "configs" / "validation"
 SCHEMA_SUFFIX = ".pbtxt"
 
@@ -149,7 +150,7 @@ def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: 
     >>> _incompatibility(("glibc", "2.36"), (3, 11), False)
     'it needs glibc 2.39 or newer, here is glibc 2.36'
     >>> _incompatibility(("glibc", "2.41"), (3, 13), False)
-    'it needs Python 3.10 to 3.12, here is 3.13'
+    'it needs Python 3.10 or 3.11, here is 3.13'
     >>> _incompatibility(("glibc", "2.41"), (3, 11), False)
     'tensorflow-data-validation is not installed'
     """
@@ -158,7 +159,7 @@ def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: 
         here = f"{name} {number}".strip() or f"another C library ({sys.platform})"
         return f"it needs glibc {MIN_GLIBC[0]}.{MIN_GLIBC[1]} or newer, here is {here}"
     if not SUPPORTED_PYTHONS[0] <= python[:2] <= SUPPORTED_PYTHONS[1]:
-        return f"it needs Python 3.10 to 3.12, here is {python[0]}.{python[1]}"
+        return f"it needs Python 3.10 or 3.11, here is {python[0]}.{python[1]}"
     return "" if installed else f"{PACKAGE} is not installed"
 
 
