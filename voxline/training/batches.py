@@ -22,7 +22,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,7 @@ class Batch:
         return cls([e.id for e in examples], [e.text for e in examples], features, frames, labels, counts)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Record:
     """The position of a record, and what planning needs; its labels need `min_frames`. A `file` of -1: in no shard.
 
@@ -442,7 +442,9 @@ class Batches:
 
     def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
         """The records of a split, by speed and then by a hash of the id, which mixes speakers and lengths."""
-        rows = [row for row in dataset.rows() if row.split == split]
+        # Each name is in memory once, however many rows have it.
+        names: dict[str, str] = {}
+        rows = [_PlannedRow.of(row, names) for row in dataset.rows() if row.split == split]
         rows.sort(key=mixed_order)
         locations = dataset.read_record_locations()
         alphabet = dataset.alphabet
@@ -455,9 +457,8 @@ class Batches:
             for row, (count, minimum) in zip(rows, needed, strict=True):
                 shard, offset, size, frames = locations[row.number, column].item()
                 if shard >= 0:
-                    corpus = str(row.extra.get("corpus", ""))
                     place = (shard, offset, size, frames)
-                    yield Record(row.id, row.text, row.speaker, *place, count, minimum, corpus, is_draft(row.extra))
+                    yield Record(row.id, row.text, row.speaker, *place, count, minimum, row.corpus, row.is_draft)
 
     def _weigh_drafts(self, split: str, weight: float | None) -> Array | None:
         """What each record counts in the loss, float32 [records]; None if all of them count 1."""
@@ -547,7 +548,25 @@ class _DrawnCorpus:
         return rows
 
 
-def mixed_order(row: DatasetRow) -> tuple[bytes, str]:
+class _PlannedRow(NamedTuple):
+    """What planning needs of a row, in half of its memory: those of a split are in memory together."""
+
+    number: int
+    id: str
+    text: str
+    speaker: str
+    corpus: str
+    is_draft: bool
+
+    @classmethod
+    def of(cls, row: DatasetRow, names: dict[str, str]) -> "_PlannedRow":
+        """Keeps what planning needs; equal speakers and corpora share the strings in `names`."""
+        corpus = str(row.extra.get("corpus", ""))
+        speaker = names.setdefault(row.speaker, row.speaker)
+        return cls(row.number, row.id, row.text, speaker, names.setdefault(corpus, corpus), is_draft(row.extra))
+
+
+def mixed_order(row: DatasetRow | _PlannedRow) -> tuple[bytes, str]:
     """A key that sorts rows by a hash of their id."""
     return hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id
 
