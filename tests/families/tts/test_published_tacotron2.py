@@ -134,6 +134,16 @@ def test_damaged_weights_are_named(change: Callable[[Any], object], message: str
         family.export_published(parent, tmp_path / "model", {})
 
 
+@pytest.mark.parametrize("key", ["encoder_embedding_dim", "decoder_rnn_dim", "postnet_embedding_dim", "prenet_dim"])
+def test_sizes_that_the_weights_do_not_have_take_no_memory(key: str, tmp_path: Path) -> None:
+    pairs = {"encoder_embedding_dim": "symbols_embedding_dim", "decoder_rnn_dim": "attention_rnn_dim"}
+    large = {key: 8192, pairs.get(key, key): 8192}
+    read = open_tacotron2(changed(tmp_path, lambda config: config.update(large), None)).read_weights
+    assert read is not None
+    with pytest.raises(WorkError, match="of the shape"):
+        read()
+
+
 def test_names_of_a_training_on_several_gpus_are_read(tmp_path: Path) -> None:
     def with_prefix(tensors: dict[str, Any]) -> None:
         for name in list(tensors):

@@ -250,6 +250,27 @@ def test_damaged_weights_are_named(kind: str, change: Callable[[Any], object], m
         find_family("vocoder").export_published(parent, tmp_path / "model", {})
 
 
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("hifigan", lambda config: config.update(upsample_initial_channel=8192)),
+        ("hifigan", lambda config: config.update(resblock_kernel_sizes=[101, 101])),
+        ("hifigan", lambda config: config.update(upsample_kernel_sizes=[100, 100])),
+        ("waveglow", lambda config: config["waveglow_config"]["WN_config"].update(n_channels=8192)),
+        ("waveglow", lambda config: config["waveglow_config"].update(n_mel_channels=200)),
+        ("waveglow", lambda config: config["waveglow_config"]["WN_config"].update(kernel_size=101)),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_take_no_memory(
+    kind: str, change: Callable[[Any], object], tmp_path: Path
+) -> None:
+    """The weights refuse to be read, so that nothing is built."""
+    parent = open_public_vocoder(str(changed(kind, tmp_path, change)))
+    assert parent.read_weights is not None
+    with pytest.raises(WorkError, match="is of the shape"):
+        parent.read_weights()
+
+
 def test_it_waits_in_a_registry_and_says_how_to_tune_it(tmp_path: Path) -> None:
     registry = str(tmp_path / "registry")
     command = ["models", "import", str(HUB / "hifigan"), "--registry", registry, "--name", "universal"]

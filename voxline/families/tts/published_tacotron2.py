@@ -17,6 +17,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
 from voxline.families.asr.hub_weights import read_tensors, tensor_files
 from voxline.families.tts.networks.settings import Tacotron2Settings
+from voxline.families.tts.vits.hub import require_shapes
 from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance
 from voxline.registry.hub import CONFIG_FILE, HubModel, is_hub_location, open_hub_model
 from voxline.registry.parents import Ancestor, Parent
@@ -138,9 +139,39 @@ def _read(model: HubModel, settings: Tacotron2Settings) -> Tensors:
     stored = read_tensors(model, [prefix + name for name in names], files)
     tensors = {name: stored[prefix + name] for name in names}
     try:
-        return {**_encoder(tensors, settings), **_decoder(tensors, settings), **_postnet(tensors, settings)}
+        weights = {**_encoder(tensors, settings), **_decoder(tensors, settings), **_postnet(tensors, settings)}
     except (ValueError, IndexError) as error:
         raise WorkError(f"{model.folder}: weights of other sizes than config.json says ({error})") from None
+    require_shapes(model, weights, _kernels(settings, int(model.config["n_mel_channels"])))
+    return weights
+
+
+def _kernels(settings: Tacotron2Settings, mels: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of what grows with the sizes: [inputs, outputs], and [taps, inputs, outputs] of convolutions."""
+    width = settings.encoder_channels
+    units = settings.decoder_units
+    attention = settings.attention
+    filters = attention.location_filters
+    shapes: dict[str, tuple[int, ...]] = {
+        "decoder/prenet/0/0": (mels, settings.prenet[0]),
+        "decoder/core/query_lstm/recurrent": (units, 4 * units),
+        "decoder/core/output_lstm/recurrent": (units, 4 * units),
+        "decoder/attention/query": (units, attention.units),
+        "decoder/attention/filters": (attention.location_kernel, 2, filters),
+        "recurrent/forward_layer/cell/recurrent_kernel": (settings.encoder_lstm, 4 * settings.encoder_lstm),
+    }
+    taps = settings.encoder_kernel
+    shapes |= {
+        f"convolutions/{n}/convolution/kernel": (taps, width, width) for n in range(settings.encoder_convolutions)
+    }
+
+    # The last convolution of the post-net makes mels, and the first one reads them.
+    last = settings.postnet_layers - 1
+    for n in range(settings.postnet_layers):
+        inputs = settings.postnet_channels if n else mels
+        outputs = settings.postnet_channels if n < last else mels
+        shapes[f"postnet/{n}/convolution/kernel"] = (settings.postnet_kernel, inputs, outputs)
+    return shapes
 
 
 ATTENTION = "decoder.attention_layer"

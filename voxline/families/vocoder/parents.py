@@ -16,7 +16,7 @@ import numpy as np
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.hub_weights import tensor_files
-from voxline.families.tts.vits.hub import read_modules
+from voxline.families.tts.vits.hub import read_modules, require_shapes
 from voxline.families.tts.vits.weights import Array, Module, decoder_modules
 from voxline.families.vocoder.networks.settings import HifiganSettings, WaveGlowSettings
 from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance
@@ -167,7 +167,23 @@ def _read_hifigan(model: HubModel, settings: HifiganSettings) -> dict[str, Array
         )
         for layer in decoder_modules(settings)
     ]
-    return read_modules(model, {}, layers)
+    weights = read_modules(model, {}, layers)
+    require_shapes(model, weights, _hifigan_kernels(settings, int(model.config["num_mels"])))
+    return weights
+
+
+def _hifigan_kernels(settings: HifiganSettings, mels: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the kernels, [taps, inputs, outputs]; those of transposed convolutions [taps, outputs, inputs]."""
+    channels = settings.channels
+    shapes: dict[str, tuple[int, ...]] = {"first/kernel": (7, mels, channels)}
+    for n, taps in enumerate(settings.upsample_kernels):
+        shapes[f"upsampling/{n}/kernel"] = (taps, channels // 2, channels)
+        channels //= 2
+        for k, (size, dilations) in enumerate(zip(settings.residual_kernels, settings.residual_dilations, strict=True)):
+            for d in range(len(dilations)):
+                for kind in ("dilated", "undilated") if settings.residual_block == "double" else ("dilated",):
+                    shapes[f"residuals/{n}/{k}/{kind}/{d}/kernel"] = (size, channels, channels)
+    return shapes | {"last/kernel": (7, channels, 1)}
 
 
 def _waveglow_modules(settings: WaveGlowSettings) -> Iterator[Module]:
@@ -209,4 +225,21 @@ def _read_waveglow(model: HubModel, settings: WaveGlowSettings) -> dict[str, Arr
             raise WorkError(f"{model.folder}: WN.{n}.cond_layer has {len(kernel)} inputs; get {model.label} again")
         by_band = kernel.reshape(-1, settings.group, kernel.shape[1])
         weights[name] = np.ascontiguousarray(by_band.transpose(1, 0, 2)).reshape(kernel.shape)
+
+    mels = int(model.config[WAVEGLOW]["n_mel_channels"])
+    taps = WaveGlowSettings.upsampled_hops * int(model.config["data_config"]["hop_length"])
+    require_shapes(model, weights, {"upsample/kernel": (taps, mels, mels), **_waveglow_kernels(settings, mels)})
     return weights
+
+
+def _waveglow_kernels(settings: WaveGlowSettings, mels: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of what grows with the sizes: [inputs, outputs], and [taps, inputs, outputs] of convolutions."""
+    width = settings.channels
+    shapes: dict[str, tuple[int, ...]] = {}
+    for n, channels in enumerate(settings.flow_channels):
+        ours = f"flows/{n}/wavenet"
+        shapes[f"flows/{n}/mixing"] = (channels, channels)
+        shapes[f"{ours}/first/kernel"] = (channels // 2, width)
+        shapes[f"{ours}/condition/kernel"] = (settings.group * mels, 2 * width * settings.layers)
+        shapes |= {f"{ours}/dilated/{i}/kernel": (settings.kernel, width, 2 * width) for i in range(settings.layers)}
+    return shapes

@@ -3,6 +3,7 @@
 config.json has the sizes, model.safetensors the weights, vocab.json the letters. Nothing of a model runs.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,22 @@ def read_modules(model: HubModel, tables: dict[str, str], layers: list[Module]) 
         except ValueError as error:
             raise WorkError(f"{model.folder}: {layer.hub} has {error}; get {model.label} again") from None
     return weights
+
+
+def require_shapes(model: HubModel, weights: dict[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses weights of other sizes than config.json says, before a network of these sizes takes its memory.
+
+    Args:
+      shapes: of weights, by our names.
+
+    Raises:
+      WorkError: names the first of another shape.
+    """
+    for name, shape in shapes.items():
+        if weights[name].shape != shape:
+            raise WorkError(
+                f"{model.label}: the weight {name} is of the shape {weights[name].shape}, and its sizes say {shape}"
+            )
 
 
 def _names(layer: Module, files: Any) -> list[str]:

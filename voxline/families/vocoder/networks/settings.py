@@ -129,6 +129,8 @@ class WaveGlowSettings(SamplingSettings):
 
     early_size: ClassVar[int] = 2
     """Channels that leave early; even."""
+    upsampled_hops: ClassVar[int] = 4
+    """Length of the kernel that upsamples mels, in hops: 1,024 samples for a hop of 256."""
 
     layers: int = pydantic.Field(
         8, ge=1, le=12, description="convolutions of a flow; each has twice the dilation of the one before"

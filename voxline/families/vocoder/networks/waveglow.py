@@ -25,8 +25,6 @@ from voxline.families.vocoder.networks.settings import WaveGlowSettings
 from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask, mask
 from voxline.training.stft import cut_windows, overlap_add, periodic_hann
 
-UPSAMPLED_HOPS = 4
-"""Length of the kernel that upsamples mels, in hops: 1,024 samples for a hop of 256."""
 NOISE_SEED = 7
 """Seed of the noise that waveforms are made of: the same mels always give the same waveform."""
 BIAS_SAMPLES = 88 * 256
@@ -77,7 +75,11 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
 
         # A transposed convolution takes mels to the rate of samples.
         self.upsample = layers.Conv1DTranspose(
-            len(mean), UPSAMPLED_HOPS * hop, strides=hop, kernel_initializer=_uniform(next(seeds)), dtype=precision
+            len(mean),
+            settings.upsampled_hops * hop,
+            strides=hop,
+            kernel_initializer=_uniform(next(seeds)),
+            dtype=precision,
         )
         self.flows = [
             Flow(settings, channels, [next(seeds) for _ in range(32)], dtype=precision)
