@@ -1,8 +1,9 @@
-"""The public model that a training starts from, exported as it comes.
+"""The public model that a training starts from, exported as it comes; one that is exported already is copied.
 
 train writes it into the store, once for all trainings that start from it, and evaluate measures it beside each.
 """
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.families.family import find_family
 from voxline.inference.model_info import ModelInfo
-from voxline.registry.parents import Ancestor, Parent
+from voxline.inference.saved_model import model_files
+from voxline.registry.hub import is_release
+from voxline.registry.parents import SETTING, Ancestor, Parent, find_other_model
 from voxline.settings import Settings
 from voxline.store.step_cache import StepOutput, cached_step
 
@@ -26,7 +29,7 @@ def export_untouched_parent(
     settings: Mapping[str, Any],
     open_parent: Callable[[], Parent],
 ) -> StepOutput:
-    """Exports a public model into the store, unless it is there.
+    """Exports a public model into the store, unless it is there; copies one of ours that no registry has.
 
     Args:
       settings: of the training that starts from it, as JSON values.
@@ -41,13 +44,24 @@ def export_untouched_parent(
     form = find_family(family).published_form(settings)
     inputs = {"family": family, "parent": ancestor.digest, **({"form": form} if form else {})}
     with cached_step(store, STEP, Settings(), inputs, revision=REVISION) as work:
-        if not work.reused and find_family(family).export_published(open_parent(), work.folder / MODEL, form):
+        if not work.reused and _write_parent(family, open_parent(), work.folder / MODEL, form):
             work.outputs[MODEL] = MODEL
     return work
 
 
+def _write_parent(family: str, parent: Parent, folder: Path, form: Mapping[str, Any]) -> bool:
+    if parent.read_weights:
+        return find_family(family).export_published(parent, folder, form)
+    # Files of the Hub's cache are links, and a store keeps bytes.
+    exported = parent.load_folder()
+    for file in model_files(exported):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(exported / file, folder / file)
+    return True
+
+
 def find_untouched_parent(info: ModelInfo, ancestor: Ancestor, store: Path | str) -> StepOutput:
-    """The public model that a model started from, which train has exported; exported again if the store lost it.
+    """The parent of a model as it came, which train has exported; exported again if the store lost it.
 
     Args:
       info: `model.json` of the model.
@@ -61,7 +75,7 @@ def find_untouched_parent(info: ModelInfo, ancestor: Ancestor, store: Path | str
     def open_again() -> Parent:
         location = str(info.settings.get("start", {}).get("model", ""))
         try:
-            parent = find_family(info.family).public_parent(location)
+            parent = _open_parent(info.family, location)
         except TransientError:
             raise
         except (SettingsError, WorkError) as error:
@@ -72,3 +86,10 @@ def find_untouched_parent(info: ModelInfo, ancestor: Ancestor, store: Path | str
         return parent
 
     return export_untouched_parent(info.family, ancestor, store, info.settings, open_again)
+
+
+def _open_parent(family: str, location: str) -> Parent | None:
+    """The parent that a location names; None if it names nothing."""
+    # An exported model of ours, on the Hub or in a folder, is in no registry either.
+    published = None if is_release(location, SETTING) else find_family(family).public_parent(location)
+    return published or (find_other_model(location, "", family=family, setting=SETTING) if location else None)

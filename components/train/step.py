@@ -312,7 +312,7 @@ def _train(
     task.export(work.folder / "model", result.weights, training)
 
     # evaluate measures it too, as it came: a training that made it worse is not worth its weights.
-    if origin and origin.parent.read_weights:
+    if origin and origin.parent.ancestor.is_published and origin.parent.ancestor.version is None:
         parent = origin.parent
         export_untouched_parent(settings.family, parent.ancestor, store, settings.plain(), lambda: parent)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from safetensors.numpy import load_file
 from tests.conftest import ROOT
 from tests.families.test_exported_ops import recognizer
 from tests.hub_server import TOKEN, Hub, Repository, serve_hub
-from tests.tone_asr_model import RATE, write_corpus
+from tests.push.test_before import WORSE, Night, checks
+from tests.tone_asr_model import RATE, MakeAsrModel, write_corpus
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.families.family import find_family
+from voxline.inference.model_info import AS_PUBLISHED
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_info, write_model_info
 from voxline.pipelines.cli.main import main
@@ -293,6 +296,32 @@ def test_a_training_starts_from_it_and_a_registry_imports_it(registry: Path, per
     assert versions.candidate() == 1
     assert versions.event(1).digest == Registry(registry, "tiny").event(1).digest
     assert location.rpartition("@")[2] in (versions.path(1) / "model_card.md").read_text()
+
+
+@pytest.mark.parametrize("place", ["the Hub", "a folder"])
+def test_a_model_tuned_from_an_import_that_was_pushed_is_measured_beside_it(
+    place: str, person: Person, tmp_path: Path, make_asr_model: MakeAsrModel
+) -> None:
+    imported = Path(shutil.copytree(make_asr_model(WORSE), tmp_path / "imported"))
+    info = read_model_info(imported)
+    info.dataset = changed_part(info.dataset, key="")
+    info.provenance = changed_part(info.provenance, trained={AS_PUBLISHED: True})
+    write_model_info(imported, info)
+    person.push(imported)
+    location = f"hf://{NAME}@{person.hub.repositories[NAME].newest.id}" if place == "the Hub" else str(imported)
+    parent = find_parent(location, "", family="asr", own_name="asr", generations=3)
+    assert parent is not None
+
+    night = Night(tmp_path / "night", make_asr_model)
+    verdict = night.judge({}, ancestor=parent.ancestor.values(), start=location)
+    assert verdict["pushed"], verdict["reasons"]
+    ((status, detail),) = checks(verdict)
+    assert status == "passed"
+    assert f"against {parent.label} (22.22%)" in detail
+
+    # Another model under that name is not taken for it.
+    other = {**parent.ancestor.values(), "digest": "0f" * 32}
+    assert "is another model today" in str(night.judge({}, ancestor=other, start=location)["reasons"])
 
 
 @pytest.mark.slow

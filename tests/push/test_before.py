@@ -70,12 +70,14 @@ class Night:
         probe: object = "",
         ancestor: dict[str, Any] = PARENT,
         normalization: str = "auto",
+        start: str = "",
         **gate: Any,
     ) -> dict[str, Any]:
         model = self.folder / "models" / f"{len(list(self.folder.glob('models/*')))}"
         shutil.copytree(self.make(mistakes), model)
         about = json.loads((model / "model.json").read_text())
         about["start"] = {"generation": 1, "ancestors": [ancestor], "training_data": "unknown"}
+        about["settings"]["start"] = {"model": start}
         (model / "model.json").write_text(json.dumps(about))
         if self.trained_on:
             self.trained_on.write(model / TRAINED_ON)
