@@ -133,7 +133,9 @@ class Trainer:
 
         Raises:
           WorkError: the loss or gradient of too many steps was not finite.
-          OSError: a checkpoint could not be written; the steps since it began, at most one and a validation, are lost.
+          OSError: a checkpoint could not be written, which ends the training after the step in which that failed. It
+            resumes from the newest one on disk: lost are the steps between that one and this, and all that ran while
+            this one was being written.
           PrunedError: the training is worse than another one; its checkpoint remains.
           KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved.
         """
