@@ -65,11 +65,18 @@ def test_a_thread_writes_one_after_the_other_and_its_error_comes_with_the_next(t
     (tmp_path / "file").write_text("no folder")
     told = []
     with CheckpointWriter(Checkpoints(tmp_path / "whole", limit=2), lambda: told.append("written")) as writer:
-        for step in (1, 2):
+        writer.begin(1, arrays(1), {"step": 1})
+        writer.finish()
+        writer.finish()
+        assert told == ["written"]
+        assert writer.written == 1
+
+        # Of two that nobody asked about between, one call tells.
+        for step in (2, 3):
             writer.begin(step, arrays(step), {"step": step})
         assert told == ["written"]
     assert told == ["written", "written"]
-    assert Checkpoints(tmp_path / "whole", 2).steps() == [1, 2]
+    assert Checkpoints(tmp_path / "whole", 2).steps() == [2, 3]
 
     writer = CheckpointWriter(Checkpoints(tmp_path / "file", limit=2))
     writer.begin(1, arrays(1), {})
@@ -78,6 +85,30 @@ def test_a_thread_writes_one_after_the_other_and_its_error_comes_with_the_next(t
     writer.begin(3, arrays(3), {})
     with pytest.raises(NotADirectoryError), writer:
         pass
+    assert writer.written is None
+
+
+def test_what_failed_beside_another_error_is_named_a_write_or_an_upload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def upload() -> None:
+        uploads.append("begun")
+        raise OSError("bucket gone")
+
+    (tmp_path / "file").write_text("no folder")
+    for folder, said, count in [
+        ("whole", "train: the checkpoint of step 7 is saved here, and was not uploaded: bucket gone", 1),
+        ("file", "train: the checkpoint of step 7 was not saved: [Errno 20]", 0),
+    ]:
+        uploads: list[str] = []
+        writer = CheckpointWriter(Checkpoints(tmp_path / folder, limit=2), upload)
+        writer.begin(7, arrays(7), {})
+        with pytest.raises(KeyError), writer:
+            raise KeyError("of the step")
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 1
+        assert said in lines[0]
+        assert len(uploads) == count
 
 
 WRITER = """

@@ -125,12 +125,14 @@ class WatchedTraining:
     Attributes:
       before_step: called with the number of completed steps.
       before_write: called in the thread that writes, with the number of checkpoints that it wrote before.
+      upload: called with the newest checkpoint on disk, which `uploads` has by then.
     """
 
     def __init__(self, dataset: Dataset, folder: Path, checkpoint_steps: int = 4) -> None:
         chosen = ToyTrainSettings.of({**settings().plain(), "checkpoint_steps": checkpoint_steps})
-        self.saved: list[int] = []
-        self.trainer = Trainer(ToyTask(chosen, dataset), folder, lambda: self.saved.append(self.trainer.state.step))
+        self.uploads: list[int] = []
+        self.upload: Callable[[int], None] = lambda newest: None
+        self.trainer = Trainer(ToyTask(chosen, dataset), folder, self.on_checkpoint)
         self.trainer.checkpoints.limit = 0  # 0: all stay
         self.before_step: Callable[[int], None] = lambda completed: None
         self.before_write: Callable[[int], None] = lambda count: None
@@ -156,6 +158,11 @@ class WatchedTraining:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(np, "savez", self.savez)
             return self.trainer.fit()
+
+    def on_checkpoint(self) -> None:
+        newest = self.trainer.checkpoints.steps()[-1]
+        self.uploads.append(newest)
+        self.upload(newest)
 
     def await_write(self) -> None:
         writing = self.trainer._writer._writing
@@ -200,8 +207,9 @@ def test_training_goes_on_while_the_state_of_a_step_is_written(
         np.testing.assert_array_equal(arrays[name], values)
 
     # Each is reported once, between steps, the last one too.
-    assert len(training.saved) == len(training.trainer.checkpoints.steps()) == 9
-    assert training.saved[-1] == 30
+    assert training.uploads == training.trainer.checkpoints.steps()
+    assert len(training.uploads) == 9
+    assert training.uploads[-1] == 30
     for name, weights in whole.weights.items():
         np.testing.assert_array_equal(trained.weights[name], weights)
 
@@ -241,7 +249,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_at_the_next_step(
         training.fit()
     assert failed.value.errno == errno.ENOSPC
     assert training.trainer.state.step == last
-    assert len(training.saved) == failing
+    assert len(training.uploads) == failing
     assert_resumes(tmp_path, tones, whole, before)
 
 
@@ -266,30 +274,94 @@ def test_a_checkpoint_that_cannot_be_written_is_told_beside_another_error(
     assert "train: the checkpoint of step 8 was not saved: [Errno 5]" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_signal_waits_for_the_checkpoint_that_is_being_written(
-    whole: TrainResult, tones: Dataset, tmp_path: Path
+@pytest.mark.parametrize("written", [False, True], ids=["being written", "written, not uploaded"])
+@pytest.mark.parametrize("failure", ["", "bucket gone"])
+def test_a_signal_saves_its_step_before_one_upload(
+    written: bool, failure: str, tones: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A pod is killed 30 seconds later: an upload of step 8 must not use them up."""
     training = WatchedTraining(tones, tmp_path)
     stopped = threading.Event()
 
     def before_step(completed: int) -> None:
         if completed == 8:
+            if written:
+                training.await_write()
             os.kill(os.getpid(), signal.SIGTERM)
             stopped.set()
 
     def before_write(count: int) -> None:
-        if count == 1:
+        if count == 1 and not written:
             assert stopped.wait(60)
             threading.Event().wait(0.5)
+
+    def upload(newest: int) -> None:
+        if failure and newest > 4:
+            raise OSError(failure)
+
+    training.before_step = before_step
+    training.before_write = before_write
+    training.upload = upload
+    with pytest.raises(KeyboardInterrupt):
+        training.fit()
+    assert training.trainer.checkpoints.steps() == [4, 8, 9]
+    assert training.uploads == [4, 9]
+
+    said = capsys.readouterr().out
+    assert "train: stopped after step 9 of 30; its checkpoint is saved" in said
+    failed = "train: the checkpoint of step 9 is saved here, and was not uploaded: bucket gone"
+    assert (failed in said) is bool(failure)
+    assert "was not saved" not in said
+
+
+@pytest.mark.slow
+def test_a_signal_saves_its_step_though_the_write_before_fails(
+    whole: TrainResult, tones: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+    begun: list[int] = []
+
+    def before_step(completed: int) -> None:
+        if completed == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def before_write(count: int) -> None:
+        begun.append(count)
+        if len(begun) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     training.before_step = before_step
     training.before_write = before_write
     with pytest.raises(KeyboardInterrupt):
         training.fit()
-    assert training.trainer.checkpoints.steps() == [4, 8, 9]
-    assert len(training.saved) == 3
+    assert training.uploads == training.trainer.checkpoints.steps() == [4, 9]
+    assert "train: the checkpoint of step 8 was not saved: [Errno 5]" in capsys.readouterr().out
     assert_resumes(tmp_path, tones, whole, 9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uploading", [False, True])
+def test_a_signal_behind_the_last_step_writes_and_uploads_it_once(
+    uploading: bool, tones: Dataset, tmp_path: Path
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+    written: list[int] = []
+
+    def before_write(count: int) -> None:
+        written.append(count)
+        if count == 8 and not uploading:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def upload(newest: int) -> None:
+        if newest == 30 and uploading:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    training.before_write = before_write
+    training.upload = upload
+    with pytest.raises(KeyboardInterrupt):
+        training.fit()
+    assert len(written) == 9
+    assert training.uploads == training.trainer.checkpoints.steps()
 
 
 def train_until_killed_in_a_write(dataset: Path, folder: Path) -> None:

@@ -80,11 +80,14 @@ class Checkpoints:
 class CheckpointWriter:
     """Writes checkpoints in a thread, so that training continues meanwhile; one at a time.
 
-    The next call reports the outcome in the thread that trains: it calls `on_written`, or raises the error. At the end
-    of the context no write is in progress. If another error ends it, that one stays, and a failed write is printed.
+    A later call of the thread that trains learns the outcome: it raises the error, or calls `on_written`. At the end of
+    the context no write is in progress. If another error ends it, that one stays, and failures are printed.
 
     Args:
-      on_written: called after each checkpoint.
+      on_written: called once a checkpoint is written; if the next one begins before, one call is for both.
+
+    Attributes:
+      written: the step of the last checkpoint that it wrote whole; None: it wrote none.
     """
 
     def __init__(self, checkpoints: Checkpoints, on_written: Callable[[], None] = lambda: None) -> None:
@@ -93,10 +96,16 @@ class CheckpointWriter:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._writing: concurrent.futures.Future[None] | None = None
         self._step = 0
+        self._reported = True
+        self.written: int | None = None
 
     def begin(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
-        """Begins to write one, once the one before is written. Nobody may change the arrays or the state any more."""
-        self.finish()
+        """Begins to write one, once the one before is written. Nobody may change the arrays or the state any more.
+
+        Raises:
+          OSError: the one before could not be written.
+        """
+        self.wait()
         self._step = step
         self._writing = self._thread.submit(self._checkpoints.write, step, arrays, state)
 
@@ -106,7 +115,18 @@ class CheckpointWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Waits for the write in progress, if there is one.
+        """Waits for the write in progress, if there is one, and calls `on_written` if it was not called since.
+
+        Raises:
+          OSError: it could not be written.
+        """
+        self.wait()
+        if not self._reported:
+            self._reported = True
+            self._on_written()
+
+    def wait(self) -> None:
+        """Waits for the write in progress, if there is one; the next `finish` calls `on_written`.
 
         Raises:
           OSError: it could not be written.
@@ -118,7 +138,23 @@ class CheckpointWriter:
         writing = self._writing
         self._writing = None
         writing.result()
-        self._on_written()
+        self._reported = False
+        self.written = self._step
+
+    def wait_or_print(self) -> None:
+        """Like `wait`; the error of a write that failed is printed."""
+        try:
+            self.wait()
+        except Exception as error:
+            print_status(f"train: the checkpoint of step {self._step} was not saved: {error}")
+
+    def finish_or_print(self) -> None:
+        """Like `finish`; the error of a write that failed, or of `on_written`, is printed."""
+        self.wait_or_print()
+        try:
+            self.finish()
+        except Exception as error:
+            print_status(f"train: the checkpoint of step {self.written} is saved here, and was not uploaded: {error}")
 
     def __enter__(self) -> Self:
         return self
@@ -127,10 +163,9 @@ class CheckpointWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.finish()
-        except Exception as failure:
             if error is None:
-                raise
-            print_status(f"train: the checkpoint of step {self._step} was not saved: {failure}")
+                self.finish()
+            else:
+                self.finish_or_print()
         finally:
             self._thread.shutdown()

@@ -85,7 +85,7 @@ class Trainer:
     Args:
       folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
       on_checkpoint: called by the chief after each checkpoint, for example to upload it; between two steps, and while
-        no checkpoint is being written.
+        no checkpoint is being written. After a signal it is called once, for the state that was saved then.
       pruner: ends the training of a trial that is worse than another one, by an error.
     """
 
@@ -137,7 +137,8 @@ class Trainer:
             resumes from the newest one on disk: lost are the steps between that one and this, and all that ran while
             this one was being written.
           PrunedError: the training is worse than another one; its checkpoint remains.
-          KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved.
+          KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved. That
+            `on_checkpoint` failed for it was printed.
         """
         with contextlib.nullcontext() if self.task.optimizes_graph else devices.without_graph_optimizer():
             return self._fit()
@@ -158,11 +159,12 @@ class Trainer:
         with self.signals.noted(), self._writer:
             try:
                 stopped = self._train_epochs()
+                self._writer.wait()
+                self.signals.check()
                 self._writer.finish()
                 self.signals.check()
             except StopRequested as stop:
-                self._save_checkpoint()
-                self._writer.finish()
+                self._save_at_stop()
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     print_status(
                         f"train: stopped after step {state.step:,} of {self.total_steps:,}; its checkpoint is saved"
@@ -195,7 +197,6 @@ class Trainer:
             for batch in self.batches.epoch(state.epoch, state.batch):
                 epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
                 self._train_step(batch)
-                self._writer.poll()
                 loss = "" if self._last_loss is None else f", loss {self._last_loss:.2f}"
                 note = f"{epoch}, step {state.step}{loss}, data wait {self._data_wait():.0%}"
                 progress.advance(len(batch.ids), note)
@@ -205,6 +206,8 @@ class Trainer:
                 if epoch_ended:
                     state.epoch = state.epoch + 1
                     state.batch = 0
+                self.signals.check()  # before the upload of a checkpoint that is older than this step
+                self._writer.poll()
                 self.signals.check()
                 if validates := self._validation_due(epoch_ended):
                     self._validate()
@@ -368,9 +371,21 @@ class Trainer:
         return {result.step for undone in range(checkpoints) for result in self._best(undone)}
 
     def _save_checkpoint(self) -> None:
-        """All workers read the state, because reading a variable may need all of them; the chief's thread writes it."""
         self._read_results()
         self._writer.finish()  # before the copy: two of them would be in memory
+        self._begin_checkpoint()
+
+    def _save_at_stop(self) -> None:
+        """Saves the state before anything is uploaded: who asked for the end may kill the process in half a minute."""
+        self._read_results()
+        self._writer.wait_or_print()
+        if self._writer.written != self.state.step:
+            self._begin_checkpoint()
+            self._writer.wait()
+        self._writer.finish_or_print()
+
+    def _begin_checkpoint(self) -> None:
+        """All workers read the state, because reading a variable may need all of them; the chief's thread writes it."""
         arrays = self.module.state()
         if self.is_chief:
             # Both are copies: the next step changes neither.
