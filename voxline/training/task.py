@@ -163,8 +163,11 @@ class Trainable(Protocol):
     def restore(self, arrays: Arrays) -> None:
         """Restores what `state` returned."""
 
-    def distributions(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays by name, such as weights, of which each validation logs mean, deviation and histogram."""
+    def distributions(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Arrays by name, such as weights, of which each validation logs mean, deviation and histogram.
+
+        One at a time is in memory, and the next step may change it.
+        """
 
 
 class TrainingTask(abc.ABC):

@@ -333,8 +333,11 @@ class TrainModule(abc.ABC):
             return None
         return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.average.averages)}
 
-    def distributions(self) -> dict[str, npt.NDArray[Any]]:
-        """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
+    def distributions(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name.
+
+        On a CPU an array is TensorFlow's own memory: it has the values until the next step.
+        """
         # Names by model, since auxiliary models have weights of the same names.
         prefixes = ["", *(f"auxiliary/{index}/" for index in range(len(self.auxiliary_models)))]
         names = {
@@ -342,11 +345,10 @@ class TrainModule(abc.ABC):
             for prefix, model in zip(prefixes, [self.model, *self.auxiliary_models], strict=True)
             for weight, name in zip(model.weights, weight_names(model), strict=True)
         }
-        shown: dict[str, npt.NDArray[Any]] = {}
         for variable, mean in zip(self._trainable, self.optimizer.means, strict=True):
             name = names[id(variable)]
-            shown |= {f"weights/{name}": _to_numpy(variable), f"gradients/{name}": _to_numpy(mean)}
-        return shown
+            yield f"weights/{name}", np.asarray(tf.convert_to_tensor(variable))
+            yield f"gradients/{name}", np.asarray(tf.convert_to_tensor(mean))
 
     def state(self) -> Arrays:
         """Copies of everything that a training step changes."""

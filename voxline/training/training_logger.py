@@ -1,6 +1,7 @@
 """Writes the logs of a training for TensorBoard, and its curves."""
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,10 @@ class TrainingLogger:
                 for name, value in result.metrics.items():
                     tf.summary.scalar(f"{group}/{name}", value)
 
-    def log_distributions(self, step: int, arrays: dict[str, Any]) -> None:
-        """Mean, standard deviation and histogram of each array, of its finite values."""
+    def log_distributions(self, step: int, arrays: Iterable[tuple[str, Any]]) -> None:
+        """Mean, standard deviation and histogram of each array, of its finite values; one after the other is read."""
         with self._writer.as_default(step=step):
-            for name, array in arrays.items():
+            for name, array in arrays:
                 # A histogram has no bucket for values that are not finite.
                 values = array[np.isfinite(array)].astype(np.float64)
                 if values.size:

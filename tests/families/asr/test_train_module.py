@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ def test_a_step_that_is_not_finite_changes_nothing(module: AsrTrainModule, tones
     assert not step.accepted
     for name, value in module.state().items():
         np.testing.assert_array_equal(value, before[name])
+
+
+def test_weights_and_moments_are_logged_one_by_one_and_not_copied(module: AsrTrainModule) -> None:
+    """All of them at once took the memory of two models more in each validation."""
+    variables = [each for pair in zip(module._trainable, module.optimizer.means, strict=True) for each in pair]
+    distributions = module.distributions()
+    before: weakref.ref[Any] | None = None
+    for variable, (name, array) in zip(variables, distributions, strict=True):
+        assert before is None or before() is None
+        before = weakref.ref(array)
+        assert name.startswith(("weights/", "gradients/"))
+        np.testing.assert_array_equal(array, variable.numpy())
+        assert devices.has_accelerator() or np.shares_memory(array, np.asarray(tf.convert_to_tensor(variable)))
 
 
 def test_memorizes_a_batch(module: AsrTrainModule, tones: Dataset) -> None:
