@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.conftest import ROOT
 from tests.families.test_exported_ops import recognizer
 from tests.hub_server import TOKEN, Hub, Repository, serve_hub
 from tests.push.test_before import WORSE, Night, checks
+from tests.registry.published import exported, publish
+from tests.registry.test_signing import write_keys
 from tests.tone_asr_model import RATE, MakeAsrModel, write_corpus
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.step import run as evaluate
@@ -36,6 +39,7 @@ from voxline.registry.hub_upload import read_uploads
 from voxline.registry.models import find_model
 from voxline.registry.parents import find_parent
 from voxline.registry.registry import Registry
+from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.training.warm_start import read_named_weights, read_parent
 
 NAME = "voices/tiny"
@@ -272,8 +276,44 @@ def test_other_bytes_than_those_of_the_digest_are_not_loaded(registry: Path, per
     # A damaged copy of this machine.
     blob = (find_model(whole) / "model.json").resolve()
     blob.write_bytes(blob.read_bytes() + b" ")
-    with pytest.raises(WorkError, match="these files are not the ones that were published"):
+    with pytest.raises(WorkError, match="these files are not the ones that were published") as refused:
         find_model(whole)
+
+    # What the message says mends it.
+    deleted = re.search(r"delete (\S+), and it is downloaded again", str(refused.value))
+    assert deleted
+    shutil.rmtree(deleted[1])
+    assert (find_model(whole) / "model.json").is_file()
+
+
+def test_a_signed_model_loads_beside_files_of_others(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("model_signing", reason="model-signing is not installed (the extra `signing`)")
+    private, public = write_keys(tmp_path / "keys")
+    monkeypatch.setenv(PRIVATE_KEY_ENV, str(private))
+    monkeypatch.setenv(PUBLIC_KEY_ENV, str(public))
+    signed = Registry(tmp_path / "signed", "asr")
+    publish(signed, exported(tmp_path / "model", "graph"))
+    person.push(signed.path(1))
+    repository = person.hub.repositories[NAME]
+
+    def find_with(**added: bytes) -> Path:
+        files = {file.replace("__", "/"): content for file, content in added.items()}
+        return find_model(f"hf://{NAME}@{repository.commit({**first, **files}).id}")
+
+    first = repository.newest.files
+    beside = {"LICENSE": b"MIT", "notes.txt": b"n", "samples__a.json": b"{}", "config.json": b"{}"}
+    assert (find_with(**beside) / "LICENSE").is_file()
+    for inside in ({"variables__more.json": b"{}"}, {"assets__words.txt": b"more"}, {"saved_model.pb": b"another"}):
+        with pytest.raises(WorkError, match="these files are not the ones that were published"):
+            find_with(**inside)
+
+    # With the digest of the new files too: the signature tells.
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"another")
+    about = {**json.loads(first["voxline.json"]), "digest": model_digest(tmp_path / "model")}
+    with pytest.raises(WorkError, match="its signature is not valid"):
+        find_with(**{"saved_model.pb": b"another", "voxline.json": json.dumps(about).encode()})
 
 
 def test_a_training_starts_from_it_and_a_registry_imports_it(registry: Path, person: Person, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ import yaml
 
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import MODEL_JSON, MODEL_PARTS
-from voxline.registry.registry import UNSIGNED
 from voxline.registry.signing import SIGNATURE, check_digest, digest_or_empty
 from voxline.store.files import read_json
 from voxline.store.hashing import hash_file, hash_value
@@ -43,7 +42,6 @@ ADAPTER_FILE = "adapter.{language}.safetensors"
 RELEASE_FILE = "voxline.json"
 """Marks an exported model of ours: its name, its version, and the digest of its files."""
 _RELEASE_PATTERNS = (*MODEL_PARTS, *(f"{part}/*" for part in MODEL_PARTS if "." not in part), SIGNATURE, RELEASE_FILE)
-_BESIDE_RELEASE = (*UNSIGNED, CARD_FILE, RELEASE_FILE, WEIGHTS_FILE, ".gitattributes")
 MAX_CARD_BYTES = 1 << 20
 MAX_LICENCE = 100
 """Characters of a licence's name."""
@@ -230,7 +228,14 @@ def find_release(location: str, setting: str = "model") -> Path:
 
     # Without model.safetensors, which nothing of ours reads.
     folder = _snapshot(name, revision, setting, [(_RELEASE_PATTERNS, [])], is_whole)
-    return check_digest(folder, _release_digest(folder), _BESIDE_RELEASE, links=True)
+    # Whatever else is beside the model, such as a LICENSE that somebody added, was never signed and is not loaded.
+    beside = tuple(path.name for path in folder.iterdir() if path.name not in MODEL_PARTS)
+    # The snapshot has links alone: a damaged file is under blobs/ beside it.
+    remedy = (
+        f"delete {folder.parents[1]}, and it is downloaded again; if that does not help, the files of this commit were "
+        "changed there: take another one"
+    )
+    return check_digest(folder, _release_digest(folder), beside, links=True, remedy=remedy)
 
 
 def pin_location(location: str, revision: str = "", setting: str = "model") -> str:

@@ -21,12 +21,19 @@ PUBLIC_KEY_ENV = "VOXLINE_VERIFICATION_KEY"
 SIGNATURE = "model.sig"
 
 
-def check_digest(folder: Path, published: str, unsigned: tuple[str, ...], *, links: bool = False) -> Path:
+ROLL_BACK = "push it again, or roll back (voxline models rollback)"
+"""What mends a damaged version of a registry."""
+
+
+def check_digest(
+    folder: Path, published: str, unsigned: tuple[str, ...], *, links: bool = False, remedy: str = ROLL_BACK
+) -> Path:
     """The folder of an exported model, if its files are the ones that were published, by the configured key if any.
 
     Args:
       unsigned: as for `sign_version`.
       links: whether files may be links, as in the Hub's cache; what they lead to is checked.
+      remedy: what a person can do about other files, for the message.
 
     Raises:
       WorkError: they are not.
@@ -37,7 +44,7 @@ def check_digest(folder: Path, published: str, unsigned: tuple[str, ...], *, lin
     if digest != published:
         raise WorkError(
             f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
-            f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
+            f"{published[:12]}), so the model was not loaded; {remedy}"
         )
     check_signature(folder, unsigned, links=links)
     return folder
