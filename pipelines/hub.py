@@ -28,6 +28,7 @@ from voxline.registry.hub import (
     HUB_SCHEME,
     RELEASE_FILE,
     WEIGHTS_FILE,
+    check_name,
     is_release,
     pin_location,
 )
@@ -156,6 +157,7 @@ def push_model(
     """
     if form not in FORMS:
         raise SettingsError(f"the form {form!r}: accepted: {', '.join(FORMS)}")
+    check_name(repository, "OWNER/NAME")
     folder = exported_folder(find_model(model))
     info = read_model_info(folder)
     if config:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from safetensors.numpy import save_file
 
 from tests.conftest import ROOT
 from tests.hub_server import Commit, Hub, Repository, serve_hub
 from voxline.errors import SettingsError, WorkError
-from voxline.registry.hub import HubModel, is_hub_location, open_hub_model
+from voxline.registry.hub import HubModel, check_name, hub_errors, is_hub_location, open_hub_model, pin_location
 
 SETTING = "train.start.model"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -122,6 +124,31 @@ def test_damaged_settings_are_named(tmp_path: Path) -> None:
 def test_a_malformed_name_is_refused(location: str) -> None:
     with pytest.raises(SettingsError, match="hf://owner/name@commit is accepted"):
         open_hub_model(location, SETTING, weights=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["na--me", "name.", "name-", "na\u00efve", "x.git", "a..b", ".a", "a" * 97, "o--o/a", "o-/a", "tiny"]
+)
+def test_a_name_that_the_hub_s_client_refuses_is_refused_by_us(name: str) -> None:
+    repository = name if "/" in name or name == "tiny" else f"voices/{name}"
+    if "/" in repository:
+        with pytest.raises(HFValidationError):
+            validate_repo_id(repository)
+    with pytest.raises(SettingsError, match=f"{SETTING} is .*hf://owner/name@commit is accepted"):
+        open_hub_model(f"hf://{repository}@{COMMIT}", SETTING, weights=False)
+    with pytest.raises(SettingsError, match=r"location is .*owner/name or hf://owner/name@commit is accepted"):
+        pin_location(repository, "main", "location")
+    with pytest.raises(SettingsError, match=r"OWNER/NAME is .*owner/name is accepted"):
+        check_name(repository, "OWNER/NAME")
+    with pytest.raises(SettingsError, match="subject: the Hub's client refuses"), hub_errors("subject", ""):
+        validate_repo_id("a--b")
+
+
+@pytest.mark.parametrize("name", ["openai/whisper-tiny.en", "a/b", "O_o/x.git-y", "a-b/c_", "a" * 96 + "/" + "b" * 96])
+def test_a_name_that_the_hub_s_client_accepts_is_accepted(name: str) -> None:
+    validate_repo_id(name)
+    check_name(name, "OWNER/NAME")
+    assert pin_location(f"{name}", COMMIT) == f"hf://{name}@{COMMIT}"
 
 
 @pytest.fixture

@@ -45,7 +45,10 @@ _RELEASE_PATTERNS = (*MODEL_PARTS, *(f"{part}/*" for part in MODEL_PARTS if "." 
 MAX_CARD_BYTES = 1 << 20
 MAX_LICENCE = 100
 """Characters of a licence's name."""
-_LOCATION = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w./-]{1,100}))?")
+_PART = r"[A-Za-z0-9](?:[\w.-]{0,94}\w)?"
+_NAME = rf"(?![^@]*(?:--|\.\.)){_PART}/{_PART}(?<!\.git)"
+"""As the Hub's client accepts it."""
+_LOCATION = re.compile(rf"hf://({_NAME})(?:@([\w./-]{{1,100}}))?", re.ASCII)
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9_-]{1,40})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _CARD_HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
@@ -286,6 +289,19 @@ def _split_language(location: str) -> tuple[str, str]:
     return (place, language) if _LANGUAGE.fullmatch(language) and place else (location, "")
 
 
+def check_name(name: str, setting: str) -> None:
+    """Refuses what cannot be the name of a model on the Hub.
+
+    Raises:
+      SettingsError: it is no `owner/name`.
+    """
+    if not re.fullmatch(_NAME, name, re.ASCII):
+        raise SettingsError(
+            f"{setting} is {name!r}; owner/name is accepted, each of letters, digits, '_', '.' and '-', with neither "
+            "'.', '-' nor '.git' at its end, and without '--' and '..'"
+        )
+
+
 def parse_location(location: str, setting: str) -> tuple[str, str]:
     """The name and the commit of `hf://owner/name@commit`.
 
@@ -387,12 +403,19 @@ def hub_errors(subject: str, otherwise: str) -> Iterator[None]:
       SettingsError: the Hub refuses.
       TransientError: it cannot be reached, or is busy.
     """
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     # HTTPError of httpx, or of httpx2 in later releases of the client.
     no_answer: type[Exception] = HfHubHTTPError.__mro__[1]
     try:
         yield
+    except HFValidationError as error:
+        raise SettingsError(f"{subject}: the Hub's client refuses the name: {error}") from None
     except RepositoryNotFoundError:
         raise SettingsError(
             f"{subject}: the Hub has no such model for you; correct the name, or set HF_TOKEN for a model that is not "

@@ -21,8 +21,8 @@ from voxline.registry.hub import (
     HUB_SCHEME,
     RELEASE_FILE,
     WEIGHTS_FILE,
+    check_name,
     hub_errors,
-    parse_location,
 )
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import Registry
@@ -82,19 +82,19 @@ def upload_folder(folder: Path, repository: str, *, seen: Sequence[str], public:
     from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError
 
-    name, _ = parse_location(f"{HUB_SCHEME}{repository}@{'0' * 40}", "OWNER/NAME")
-    subject = f"{HUB_SCHEME}{name}"
+    check_name(repository, "OWNER/NAME")
+    subject = f"{HUB_SCHEME}{repository}"
     if not get_token():
         raise SettingsError(f"{subject}: nobody is logged in to the Hub; run `hf auth login`, or set HF_TOKEN")
 
     # A model that is private to others looks like one that does not exist: creating it then fails.
     client = HfApi(library_name="voxline")
     with hub_errors(subject, "the same command may succeed later"):
-        if not client.repo_exists(name):
-            client.create_repo(name, private=not public)
+        if not client.repo_exists(repository):
+            client.create_repo(repository, private=not public)
 
         # What is there now; a model that was just created has a file of the Hub's own.
-        there = client.model_info(name, timeout=30)
+        there = client.model_info(repository, timeout=30)
         files = [str(file.rfilename) for file in there.siblings or []]
         newest = str(there.sha)
         if newest not in seen and set(files) - set(_MADE_BY_THE_HUB):
@@ -112,7 +112,7 @@ def upload_folder(folder: Path, repository: str, *, seen: Sequence[str], public:
 
         # The Hub compares the parent once more, after the upload.
         try:
-            commit = client.create_commit(name, operations, commit_message=message, parent_commit=newest)
+            commit = client.create_commit(repository, operations, commit_message=message, parent_commit=newest)
         except HfHubHTTPError as error:
             if getattr(error.response, "status_code", 0) not in (409, 412):
                 raise
@@ -123,7 +123,7 @@ def upload_folder(folder: Path, repository: str, *, seen: Sequence[str], public:
             raise TransientError(f"{subject}: {error}; nothing was committed, push again") from error
 
         # A .gitignore there leaves files out without a word.
-        present = {str(file.rfilename) for file in client.model_info(name, revision=commit.oid).siblings or []}
+        present = {str(file.rfilename) for file in client.model_info(repository, revision=commit.oid).siblings or []}
     if absent := sorted(set(added) - present):
         raise WorkError(f"{subject}: the commit {commit.oid} lacks {', '.join(absent)}; see its .gitignore")
     return str(commit.oid)
