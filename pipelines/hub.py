@@ -17,7 +17,7 @@ from voxline.components.push.hub_card import release_card
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.step import check_licences
 from voxline.errors import SettingsError, WorkError
-from voxline.families.family import find_family
+from voxline.families.family import Family, find_family
 from voxline.inference.model_info import ATTENTION, ModelInfo
 from voxline.inference.saved_model import exported_folder, model_digest, model_files, read_model_info
 from voxline.pipelines.config.load import load_config
@@ -34,9 +34,10 @@ from voxline.registry.hub import (
 )
 from voxline.registry.hub_upload import read_uploads, record_upload, upload_folder
 from voxline.registry.models import find_model, registry_of
-from voxline.registry.parents import licences_of, published_version
+from voxline.registry.parents import Parent, licences_of, published_version
 from voxline.registry.registry import Registry
 from voxline.registry.signing import SIGNATURE
+from voxline.store.file_locks import exclusive_lock
 from voxline.store.files import atomic_folder, atomic_write, write_json, write_text
 from voxline.store.scratch import scratch_root
 
@@ -72,23 +73,30 @@ def find_pretrained(location: Path | str, revision: str = "", language: str = ""
       language: of a public Whisper of several, such as "en".
 
     Raises:
-      SettingsError: the model does not exist, or is of a network that is not ours.
+      SettingsError: the model does not exist, is of a network that is not ours, or has no revision or language.
       TransientError: the Hub cannot be reached.
       WorkError: it is damaged.
     """
     # A bucket, then what is here, then the Hub: a folder of ours is never taken for somebody's model.
     text = str(location)
-    if "://" in text and not text.startswith(HUB_SCHEME):
-        return find_model(text)
-    if not text.startswith(HUB_SCHEME) and (Path(text).exists() or Path(text).parent.is_dir()):
+    on_hub = text.startswith(HUB_SCHEME)
+    in_bucket = "://" in text and not on_hub
+    if in_bucket or (not on_hub and (Path(text).exists() or Path(text).parent.is_dir())):
         if revision:
-            raise SettingsError(f"{text} is on this machine, and has no revision {revision!r}; leave it out")
-        return _export_public(text, language) if (Path(text) / CONFIG_FILE).is_file() else find_model(text)
+            where = "in a bucket" if in_bucket else "on this machine"
+            raise SettingsError(f"{text} is {where}, and has no revision {revision!r}; leave it out")
+        if not in_bucket and (Path(text) / CONFIG_FILE).is_file():
+            return _export_public(text, language)
+        if language:
+            raise _no_language(text, language)
+        return find_model(text)
 
     pinned = pin_location(text, revision, _SETTING)
     if pinned != text:
         print_status(f"from_pretrained: {text} is {pinned}")
     if is_release(pinned, _SETTING):
+        if language:
+            raise _no_language(pinned, language)
         return find_model(pinned)
     return _export_public(pinned, language)
 
@@ -97,34 +105,54 @@ def _export_public(location: str, language: str) -> Path:
     """A public model, exported as our own are; kept for the next time."""
     from huggingface_hub import cached_assets_path
 
-    from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
-
-    # config.json says which of the two it is.
-    if is_public_voice(location):
-        family = find_family("tts")
-        parent = open_public_voice(location)
-    else:
-        family = find_family("asr")
-        opened = family.public_parent(location)
-        if opened is None:
-            raise SettingsError(f"{location}: no public model; hf://owner/name@commit is accepted")
-        parent = opened
+    family, parent = _open_public(location)
     # Whisper hears with its decoder, as `voxline models import` has it.
     form: dict[str, Any] = {}
     if parent.info.kind == ATTENTION:
         form = {"head": "decoder", **({"prompt": {"language": language, "task": "transcribe"}} if language else {})}
+    elif language:
+        raise _no_language(parent.label, language)
 
     # Another release of Voxline may export it otherwise.
     release_name = f"{installed_version('voxline')}-{language or 'any'}"
     cached = cached_assets_path("voxline", namespace=parent.ancestor.digest, subfolder=release_name) / "model"
-    if not cached.is_dir():
-        with atomic_folder(cached) as unfinished:
-            if not family.export_published(parent, unfinished / "model", form, parent.ancestor.name.rpartition("/")[2]):
-                raise SettingsError(
-                    f"{parent.label} cannot work as it comes: it has no output layer of symbols, and no decoder with a "
-                    "tokenizer.json; tune it (train.start.model)"
-                )
+    if cached.is_dir():
+        return exported_folder(cached)
+
+    # Without the lock each of two processes would remove what the other is writing.
+    with exclusive_lock(cached.parent):
+        if not cached.is_dir():
+            with atomic_folder(cached) as unfinished:
+                name = parent.ancestor.name.rpartition("/")[2]
+                if not family.export_published(parent, unfinished / "model", form, name):
+                    raise SettingsError(
+                        f"{parent.label} cannot work as it comes: it has no output layer of symbols, and no decoder "
+                        "with a tokenizer.json; tune it (train.start.model)"
+                    )
     return exported_folder(cached)
+
+
+def _open_public(location: str) -> tuple[Family, Parent]:
+    """A public model and its family, which config.json says."""
+    from voxline.families.tts.published_tacotron2 import is_tacotron2, open_tacotron2
+    from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
+    from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
+
+    if is_tacotron2(location):
+        return find_family("tts"), open_tacotron2(location)
+    if is_public_voice(location):
+        return find_family("tts"), open_public_voice(location)
+    if is_public_vocoder(location):
+        return find_family("vocoder"), open_public_vocoder(location)
+    recognizers = find_family("asr")
+    parent = recognizers.public_parent(location)
+    if parent is None:
+        raise SettingsError(f"{location}: no public model; hf://owner/name@commit is accepted")
+    return recognizers, parent
+
+
+def _no_language(model: str, language: str) -> SettingsError:
+    return SettingsError(f"{model}: language={language!r} is for a public Whisper of several languages; leave it out")
 
 
 def push_model(

@@ -98,8 +98,8 @@ def from_pretrained(location: Path | str, *, revision: str = "", language: str =
     """Loads a model of the Hugging Face Hub, or one of this machine, of any family.
 
     Args:
-      location: `owner/name` or `hf://owner/name[@commit]`: what `push_to_hub` wrote, or a public recognizer or voice
-        that Voxline knows, which is exported once; else as for `load_recognizer`.
+      location: `owner/name` or `hf://owner/name[@commit]`: what `push_to_hub` wrote, or a public recognizer,
+        voice or vocoder that Voxline knows, which is exported once; else as for `load_recognizer`.
       revision: a commit, branch or tag; empty: the newest commit, which a line says. A private model needs the token
         of `hf auth login`, or HF_TOKEN.
       language: of a public Whisper of several languages, such as "en".
@@ -108,7 +108,7 @@ def from_pretrained(location: Path | str, *, revision: str = "", language: str =
       As for `load_model`.
 
     Raises:
-      SettingsError: the Hub has no such model for you, or it is of no network of ours.
+      SettingsError: the Hub has no such model for you, it is of no network of ours, or takes no language.
       TransientError: the Hub cannot be reached, and the commit is not on this machine.
       WorkError: the model is damaged.
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tests.push.test_before import WORSE, Night, checks
 from tests.registry.published import exported, publish
 from tests.registry.test_signing import write_keys
 from tests.tone_asr_model import RATE, MakeAsrModel, write_corpus
+from tests.waiting import wait_until
+from voxline.api import from_pretrained
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
@@ -362,6 +365,51 @@ def test_a_model_tuned_from_an_import_that_was_pushed_is_measured_beside_it(
     # Another model under that name is not taken for it.
     other = {**parent.ancestor.values(), "digest": "0f" * 32}
     assert "is another model today" in str(night.judge({}, ancestor=other, start=location)["reasons"])
+
+
+@pytest.mark.parametrize("kind", ["tacotron2", "hifigan", "waveglow"])
+def test_a_public_voice_or_vocoder_of_a_folder_is_loaded(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    loaded = from_pretrained(PUBLIC / kind)
+    assert type(loaded).__name__ == ("Synthesizer" if kind == "tacotron2" else "Vocoder")
+    with pytest.raises(SettingsError, match=f"{kind}.*: language='en' is for a public Whisper of several languages"):
+        find_pretrained(PUBLIC / kind, language="en")
+
+
+def test_two_that_load_a_public_model_at_once_write_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    family = type(find_family("vocoder"))
+    export = family.export_published
+    second = ThreadPoolExecutor(1)
+    loaded: list[Future[Path]] = []
+    said: list[str] = []
+
+    def export_while_another_comes(*arguments: Any) -> bool:
+        loaded.append(second.submit(find_pretrained, PUBLIC / "hifigan"))
+        if len(loaded) == 1:
+            wait_until(lambda: said.append(capsys.readouterr().out) or loaded[0].done() or "waiting" in said[-1], "it")
+        return export(*arguments)
+
+    monkeypatch.setattr(family, "export_published", export_while_another_comes)
+    folder = find_pretrained(PUBLIC / "hifigan")
+    assert loaded[0].result() == folder
+    assert len(loaded) == 1
+    assert "waiting for another process that is making" in "".join(said)
+
+
+def test_a_revision_or_a_language_that_says_nothing_is_refused(registry: Path, person: Person) -> None:
+    with pytest.raises(SettingsError, match="s3://bucket/asr is in a bucket, and has no revision 'v1'; leave it out"):
+        find_pretrained("s3://bucket/asr", revision="v1")
+    with pytest.raises(SettingsError, match="is on this machine, and has no revision 'v1'; leave it out"):
+        find_pretrained(registry / "tiny", revision="v1")
+    person.push(f"{registry}/tiny")
+    for location in ("s3://bucket/asr", registry / "tiny", NAME):
+        with pytest.raises(SettingsError, match="language='en' is for a public Whisper of several languages"):
+            find_pretrained(location, language="en")
 
 
 @pytest.mark.slow
