@@ -32,7 +32,7 @@ from voxline.registry.hub import (
     is_release,
     pin_location,
 )
-from voxline.registry.hub_upload import read_uploads, record_upload, upload_folder
+from voxline.registry.hub_upload import check_record, read_uploads, record_upload, upload_folder
 from voxline.registry.models import find_model, registry_of
 from voxline.registry.parents import Parent, licences_of, published_version
 from voxline.registry.registry import Registry
@@ -181,7 +181,7 @@ def push_model(
     Raises:
       SettingsError: the Hub refuses, the licences are not accepted, or `transformers` has no class for the network.
       TransientError: the Hub cannot be reached.
-      WorkError: the model is damaged, or another commit came between.
+      WorkError: the model is damaged, another commit came between, or the registry cannot record this one.
     """
     if form not in FORMS:
         raise SettingsError(f"the form {form!r}: accepted: {', '.join(FORMS)}")
@@ -197,6 +197,8 @@ def push_model(
     pushed = [upload for upload in read_uploads(registry) if upload.repository == repository] if registry else []
     seen = [over] if over else [upload.revision for upload in pushed[-1:]]
     name = f"{registry.model}, version {version}" if registry else info.name
+    if registry:
+        check_record(registry)
 
     # Whole on this machine before anything goes up.
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:

@@ -1,6 +1,7 @@
 """Models to the Hub and from it, by the Hub's own client: `push-to-hub`, `from_pretrained`, and a training's parent."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -43,6 +44,7 @@ from voxline.registry.models import find_model
 from voxline.registry.parents import find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
+from voxline.store.local import LocalStore
 from voxline.training.warm_start import read_named_weights, read_parent
 
 NAME = "voices/tiny"
@@ -238,6 +240,31 @@ def test_nothing_is_left_out_in_silence(registry: Path, person: Person) -> None:
     assert "nothing was committed, push again" in person.push(
         registry / "tiny" / "1", "--over", person.hub.repositories[NAME].newest.id, status=75
     )
+
+
+def test_a_registry_that_cannot_record_the_push_is_noticed_before_it(
+    registry: Path, person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Path(shutil.copytree(registry, tmp_path / "registry"))
+    (copied / "tiny" / "hub.json").unlink(missing_ok=True)
+    writes = LocalStore.write
+
+    def refuse(store: LocalStore, path: str, *more: Any, **options: Any) -> Any:
+        if path == "hub.json":
+            raise PermissionError(errno.EROFS, "Read-only file system", path)
+        return writes(store, path, *more, **options)
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(LocalStore, "write", refuse)
+        assert "the registry cannot be changed (Read-only file system" in person.push(f"{copied}/tiny", status=1)
+    assert person.hub.requests == []
+
+    # It is full once the files are up: the commit is there, and is named.
+    person.hub.before_commit = lambda: monkeypatch.setattr(LocalStore, "write", refuse)
+    said = person.push(f"{copied}/tiny", status=1)
+    commit = person.hub.repositories[NAME].newest.id
+    assert f"hf://{NAME}@{commit} is on the Hub, and" in said
+    assert f"the next push of this model there needs --over {commit}" in said
 
 
 def test_licences_that_the_runs_refuse_are_refused_here_too(registry: Path, person: Person, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
 from voxline.inference.saved_model import MODEL_PARTS
 from voxline.registry.hub import (
     CARD_FILE,
@@ -150,12 +150,35 @@ def read_uploads(registry: Registry) -> list[HubUpload]:
         ) from None
 
 
+def check_record(registry: Registry) -> None:
+    """Refuses an upload that could not be recorded, before it is made: writes `hub.json` as it is.
+
+    Raises:
+      WorkError: the registry cannot be written.
+    """
+    with registry.locked():
+        _write_uploads(registry, read_uploads(registry))
+
+
 def record_upload(registry: Registry, repository: str, revision: str, version: int, digest: str, form: str) -> None:
-    """Adds an upload to `hub.json`."""
+    """Adds an upload to `hub.json`.
+
+    Raises:
+      WorkError: the registry cannot be written; the commit is on the Hub, and the message names it.
+    """
     # Appended under the model's lock: two pushes at once are both on record.
     upload = HubUpload(repository, revision, version, digest, form, format_utc(time.time()))
-    with registry.locked():
-        uploads = [*read_uploads(registry), upload]
-        values: dict[str, Any] = {"format": 1, "uploads": [dataclasses.asdict(entry) for entry in uploads]}
-        content = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-        open_store(registry.uri).write(HUB_RECORD, content.encode())
+    try:
+        with registry.locked():
+            _write_uploads(registry, [*read_uploads(registry), upload])
+    except (OSError, VoxlineError) as error:
+        raise WorkError(
+            f"{HUB_SCHEME}{repository}@{revision} is on the Hub, and {registry.uri} has no record of it: {error}; the "
+            f"next push of this model there needs --over {revision}"
+        ) from error
+
+
+def _write_uploads(registry: Registry, uploads: Sequence[HubUpload]) -> None:
+    values: dict[str, Any] = {"format": 1, "uploads": [dataclasses.asdict(entry) for entry in uploads]}
+    content = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    open_store(registry.uri).write(HUB_RECORD, content.encode())
