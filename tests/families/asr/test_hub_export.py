@@ -13,7 +13,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from tests.closeness import assert_close
+from tests.closeness import assert_close, needs_bfloat16
 from tests.conftest import REAL_DATA, ROOT
 from tests.families.asr import test_attention, test_public_spelling, test_public_waveforms
 from tests.families.asr.public_weights import find_wheel, write_hub_folder
@@ -40,8 +40,8 @@ from voxline.families.asr.networks.settings import (
 )
 from voxline.families.asr.networks.whisper import Whisper, fill_with_silence
 from voxline.families.asr.public_parents import find_public_parent, open_public_parent, public_network
-from voxline.families.asr.published_export import arrays_of
-from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
+from voxline.families.asr.published_export import arrays_of, export_asr_again
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrExportForm, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import find_family
 from voxline.inference.model_info import ATTENTION, StartInfo
 from voxline.inference.recognizer import Recognizer
@@ -169,6 +169,19 @@ def test_the_tensors_of_whisper_are_the_files_own(exported: Callable[[str], Expo
     assert ours.keys() == theirs.keys()
     for name, values in theirs.items():
         np.testing.assert_array_equal(ours[name], values, err_msg=name)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("kind", ["wav2vec2", "fastconformer"])
+def test_a_model_in_half_precision_has_the_same_folder(
+    kind: str, exported: Callable[[str], Exported], tmp_path: Path
+) -> None:
+    _, model, hub = exported(kind)
+    half = tmp_path / "half"
+    export_asr_again(model, AsrExportForm.of({"export": {"precision": "mixed_bfloat16"}}), half)
+    export_to_hub(half, tmp_path / "hub")
+    for file in ("model.safetensors", "config.json"):
+        assert (tmp_path / "hub" / file).read_bytes() == (hub / file).read_bytes()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "whisper"])
