@@ -17,6 +17,7 @@ from voxline.pipelines.config.keys import Values, set_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.training_config import TrainingRunConfig
 from voxline.pipelines.console import verdict_lines
+from voxline.registry.hub import HUB_SCHEME
 from voxline.registry.models import find_model, registry_of
 from voxline.registry.registry import Registry
 from voxline.store.files import new_folder
@@ -54,7 +55,10 @@ def export_in_form(
       WorkError: the model does not exist, or is damaged.
     """
     # The registry that the model comes from gets its new form, and has the vocoder that a voice is to ship with.
-    registry, name = registry_of(model)
+    on_hub = model.startswith(HUB_SCHEME)
+    if on_hub and output is None:
+        raise SettingsError(f"{model}: no registry has it; give -o FOLDER, or import it first (voxline models import)")
+    registry, name = ("", "") if on_hub else registry_of(model)
     if output is None and not Registry(registry, name).versions():
         raise SettingsError(
             f"{model}: it is no version of a registry; give <registry>/<model> or <registry>/<model>@<version>, or -o"

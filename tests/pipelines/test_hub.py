@@ -368,6 +368,17 @@ def test_a_training_starts_from_it_and_a_registry_imports_it(registry: Path, per
     assert location.rpartition("@")[2] in (versions.path(1) / "model_card.md").read_text()
 
 
+def test_it_is_exported_in_another_form(registry: Path, person: Person, tmp_path: Path) -> None:
+    person.push(f"{registry}/tiny")
+    location = f"hf://{NAME}@{person.hub.repositories[NAME].newest.id}"
+    export = ["models", "export", location, "--onnx", "none"]
+    person.run(*export, "-o", str(tmp_path / "plain"))
+    assert read_model_info(tmp_path / "plain").settings["export"]["onnx"] == "none"
+    assert not (tmp_path / "plain" / "model.onnx").exists()
+    said = person.run(*export, "--test", str(tmp_path), status=2)
+    assert f"{location}: no registry has it; give -o FOLDER, or import it first" in said
+
+
 @pytest.mark.parametrize("place", ["the Hub", "a folder"])
 def test_a_model_tuned_from_an_import_that_was_pushed_is_measured_beside_it(
     place: str, person: Person, tmp_path: Path, make_asr_model: MakeAsrModel
