@@ -282,6 +282,11 @@ class Batches:
         return len(self._records)
 
     @property
+    def texts(self) -> list[str]:
+        """Transcripts of the utterances, by rows."""
+        return [record.text for record in self._records]
+
+    @property
     def draws(self) -> int:
         """Utterances in an epoch; one that is drawn twice counts twice."""
         return sum(corpus.draws for corpus in self._corpora)

@@ -183,6 +183,7 @@ class TrainingTask(abc.ABC):
         same.
       marks: rows behind those of the symbols, where `symbol_axis` is 0, that are no symbol of a text, such as its end.
       parent_model: the exported model whose weights it started from, if any.
+      new_symbols: those of the alphabet that the model it started from does not have; set before `take_over`.
       counts_seconds: whether `train.batch_seconds` applies: its batches are of whole utterances.
       optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
 
@@ -198,6 +199,7 @@ class TrainingTask(abc.ABC):
     counts_seconds: ClassVar[bool] = False
     marks: ClassVar[int] = 0
     parent_model: Path | None = None
+    new_symbols: Sequence[str] = ()
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings = settings

@@ -232,7 +232,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     of_symbols = [name for name in kept_names if task.symbol_axis(name) is not None]
     if parent_symbols:
         known = set(parent_symbols)
-        task.module.parts.check_new_symbols(of_symbols, [symbol for symbol in symbols if symbol not in known])
+        task.new_symbols = [symbol for symbol in symbols if symbol not in known]
+        task.module.parts.check_new_symbols(of_symbols, task.new_symbols)
 
     # Each weight that is kept: by name, and by symbol where it has an axis of symbols.
     weights = dict(fresh)

@@ -1,5 +1,6 @@
 """Frames of symbols by a parent's speech: their ends are carried over, and sum to the recording."""
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from tests.families.tts.test_vits_training import HOW, ONE, SIZES, make_dataset, settings, train_batches
+from tests.families.tts.test_vits import SMALL, write_piper_voice
+from tests.families.tts.test_vits_training import HOW, ONE, SIZES, SPOKEN, make_dataset, settings, train_batches
 from tests.training.tones import FEATURES
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
@@ -18,6 +20,7 @@ from voxline.families.tts.family import TtsFamily
 from voxline.families.tts.vits.alignment import align_split, carry_durations, comparable_frames, whole_durations
 from voxline.families.tts.vits.task import VitsTask
 from voxline.families.tts.vits.train_module import VitsTrainModule
+from voxline.training.warm_start import read_parent, start_from
 
 Array = npt.NDArray[Any]
 SPEECH = FeatureSettings(sample_rate=16_000, mels=40, window_seconds=0.032, hop_seconds=0.008)
@@ -162,3 +165,40 @@ def test_only_a_whole_voice_without_a_posterior_encoder_is_aligned_by(dataset: D
         assert task.module.aligned is aligned
     with pytest.raises(SettingsError, match=r"alignment"):
         settings(vits={**HOW, "alignment": "guess"})
+
+
+@pytest.mark.parametrize(("letters", "aligned"), [pytest.param("d", True, marks=pytest.mark.slow), ("dc", False)])
+def test_a_voice_that_lacks_symbols_of_the_texts_aligns_none_of_them(
+    letters: str, aligned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Piper voice of "d", without "a", "b" and "c": all are in the alphabet, and count where a text has them."""
+    file, _ = write_piper_voice(tmp_path / "voice")
+    how = FeatureSettings.of({"sample_rate": 8_000, "hop_seconds": SMALL.hop / 8_000, "window_seconds": 0.004}, "test")
+    spoken = [dataclasses.replace(each, text=letters) for each in SPOKEN]
+    dataset = make_dataset(tmp_path, how, spoken)
+    values = settings(model=SMALL.plain(), start={"model": str(file)})
+    parent = TtsFamily().public_parent(str(file))
+    assert parent is not None
+    task = VitsTask(values, dataset)
+    start_from(task, read_parent(parent))
+    assert task.new_symbols == ["a", "b", "c"]
+    assert task.module.aligned is aligned
+
+    said = capsys.readouterr().out
+    lacking = ", ".join(repr(letter) for letter in sorted(set(letters) - {"d"}))
+    expected = f"train: the parent lacks the symbols {lacking}, which 8 of 8 utterances of train have (accepted: 1%)"
+    assert (expected in said) is not aligned
+    task.encode_frozen_parts(tmp_path / "encodings")
+    assert (tmp_path / "encodings" / "train.symbols.npy").exists() is aligned
+
+
+@pytest.mark.parametrize(("count", "aligned"), [(0, True), (2, True), (3, False)])
+def test_a_few_utterances_with_symbols_that_the_parent_lacks_are_aligned_too(
+    count: int, aligned: bool, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = VitsTask(settings(start={"model": "voice.onnx"}), dataset)
+    texts = ["ab"] * (200 - count) + ["dc"] * count
+    monkeypatch.setattr(type(task.train), "texts", property(lambda batches: texts))
+    task.new_symbols = ["d"]
+    task.take_over({})
+    assert task.module.aligned is aligned

@@ -120,9 +120,10 @@ class TtsFamily(Family):
         # Of a public voice: speech of the whole noise, and the rate warms up behind the posterior encoder's steps.
         if settings.model.kind == "vits" and settings.start.model and settings.vits.posterior_steps:
             inputs |= {"warm_up": "of each phase", "posterior": "of whole noise"}
-        # By search it was for every voice once.
+        # By search it was for every voice once, and then by the parent's speech whatever symbols that one lacks. Which
+        # of both it is follows from the dataset, its alphabet and the parent, which are in the key.
         if settings.model.kind == "vits" and settings.aligns_by_parent:
-            inputs |= {"alignment": "by the parent's speech"}
+            inputs |= {"alignment": "by the parent's speech, of symbols that it has"}
         names = speakers_of(dataset, settings)
         return inputs | ({"speakers": hash_value(names)} if names else {})
 

@@ -342,8 +342,8 @@ class TtsTrainSettings(TrainSettings):
 
     @property
     def aligns_by_parent(self) -> bool:
-        """Whether a vits that starts from a voice without a posterior encoder is aligned by that voice's own speech:
-        it must take the whole of that voice, as it is.
+        """Whether a vits that starts from a voice without a posterior encoder is to be aligned by that voice's own
+        speech: it must take the whole of that voice, as it is. That one must have the symbols of the texts too.
         """
         start = self.start
         return self.vits.alignment == "parent" and bool(start.model) and start.keep == "all" and start.shrink == 1

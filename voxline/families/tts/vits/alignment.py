@@ -32,6 +32,8 @@ SLOPE_FRAMES = 2
 """Frames to each side that the slope of a cepstrum is measured over (Furui 1986)."""
 LEAST_DEVIATION = 1e-5
 """Of a number that does not change within an utterance, such as all numbers of silence."""
+MOST_UNSAID = 0.01
+"""Share of train's utterances with symbols that the voice lacks, up to which it aligns them all. It mumbles those."""
 MOST_FRAMES = 4
 """Frames of speech that a voice may take for a text, as a share of the recording's."""
 

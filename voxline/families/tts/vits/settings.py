@@ -149,7 +149,8 @@ class VitsTrainingSettings(Settings):
         "parent",
         description="which frames of a recording are a symbol's: parent: a voice that starts from one without a "
         "posterior encoder takes them from its parent's speech of each text, which time warping pairs with the "
-        "recording, once before training, and others search; search: the most probable path, at each step",
+        "recording, once before training, and others search, as where more than 1% of the texts have symbols that the "
+        "parent lacks; search: the most probable path, at each step",
     )
     segment_frames: int = pydantic.Field(
         32, ge=8, le=4096, description="frames of each utterance that are made sound of in a step"

@@ -14,7 +14,7 @@ from voxline.errors import SettingsError
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
 from voxline.families.tts.task import LOGGED_SAMPLES, MAX_LENGTH_RATIO, render_comparison
-from voxline.families.tts.vits.alignment import align_split
+from voxline.families.tts.vits.alignment import MOST_UNSAID, align_split
 from voxline.families.tts.vits.export import export_trained_vits
 from voxline.families.tts.vits.network import MARKS, VitsOutput
 from voxline.families.tts.vits.settings import VitsSettings
@@ -26,7 +26,7 @@ from voxline.training import devices
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.segments import WaveformBatches
-from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced, shorten_list
 from voxline.training.warm_start import MARK
 
 SPEAKER_LAYER = "speaker"
@@ -123,12 +123,30 @@ class VitsTask(TrainingTask):
             return
         steps = self.settings.vits.posterior_steps
         # A posterior encoder that is too new finds wrong paths, from which durations and text encoder learn to mumble.
-        self.module.aligned = self.settings.aligns_by_parent
+        self.module.aligned = self.settings.aligns_by_parent and self._parent_says_texts()
         self.module.learn_posterior_first()
         print_status(
             f"train: the posterior encoder and the discriminators begin at random; the first {steps:,} steps train the "
             "posterior encoder alone, on speech of the voice itself (train.vits.posterior_steps)"
         )
+
+    def _parent_says_texts(self) -> bool:
+        """Returns whether the parent has the symbols of nearly all texts; prints which it lacks if not."""
+        symbols = self.dataset.alphabet.symbols
+        new_labels = {label for label, symbol in enumerate(symbols) if symbol in set(self.new_symbols)}
+        in_texts = [new_labels.intersection(self.dataset.alphabet.encode(text)) for text in self.train.texts]
+        count = sum(map(bool, in_texts))
+        if count <= MOST_UNSAID * len(in_texts):
+            return True
+
+        # The rows of these symbols are a mean of others, or random: no sound of theirs tells where they are.
+        names = [repr(symbols[label]) for label in sorted(set().union(*in_texts))]
+        print_status(
+            f"train: the parent lacks the symbols {shorten_list(names)}, which {count:,} of {len(in_texts):,} "
+            f"utterances of train have (accepted: {MOST_UNSAID:.0%}): its speech of these texts guides nothing, so "
+            "recordings are aligned by search (train.vits.alignment)"
+        )
+        return False
 
     def encode_frozen_parts(self, folder: Path) -> None:
         """Aligns each recording by the parent's speech of its text, where that is how this voice learns."""
