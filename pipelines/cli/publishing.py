@@ -31,7 +31,7 @@ def push_model_to_hub(
     language: Annotated[str, typer.Option(help="For the card, by ISO 639, such as en.")] = "",
     note: Annotated[str, typer.Option(help="The commit's message.  [default: the model and its version]")] = "",
 ) -> None:
-    """Upload a model to the Hugging Face Hub, with its card, as one commit.
+    """Upload a model to the Hugging Face Hub, with its card.
 
     The token is that of `hf auth login`, or of HF_TOKEN. A new repository is private. The newest commit there must be
     the one that the model's registry pushed last; any other is overwritten with --over alone. The registry records the

@@ -132,7 +132,8 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
     assert shown.exit_code == 1
     states = {one["what"]: one["state"] for one in json.loads(shown.stdout)}
     assert states["corpus"] == states["run folder"] == "problem"
-    assert {states[what] for what in ("python", "system", "memory", "scratch", "ffmpeg", "tensorflow")} == {"ok"}
+    assert {states[what] for what in ("python", "system", "scratch", "ffmpeg", "tensorflow")} == {"ok"}
+    assert states["memory"] in ("ok", "problem")  # a busy machine may have less than a training takes
     (tmp_path / "nowhere").mkdir()
     well = voxline("doctor", "-c", config, "--run-dir", tmp_path / "run")
     assert well.exit_code == 0, well.output
