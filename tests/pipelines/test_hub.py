@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard, constants
+from huggingface_hub.utils import _cache_assets
 from safetensors.numpy import load_file
 
 from tests.conftest import ROOT
@@ -409,7 +410,7 @@ def test_a_model_tuned_from_an_import_that_was_pushed_is_measured_beside_it(
 def test_a_public_voice_or_vocoder_of_a_folder_is_loaded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    monkeypatch.setattr(_cache_assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     loaded = from_pretrained(PUBLIC / kind)
     assert type(loaded).__name__ == ("Synthesizer" if kind == "tacotron2" else "Vocoder")
     with pytest.raises(SettingsError, match=f"{kind}.*: language='en' is for a public Whisper of several languages"):
@@ -419,7 +420,7 @@ def test_a_public_voice_or_vocoder_of_a_folder_is_loaded(
 def test_two_that_load_a_public_model_at_once_write_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    monkeypatch.setattr(_cache_assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     family = type(find_family("vocoder"))
     export = family.export_published
     second = ThreadPoolExecutor(1)
@@ -454,7 +455,7 @@ def test_a_revision_or_a_language_that_says_nothing_is_refused(registry: Path, p
 def test_a_public_network_comes_from_the_hub_and_goes_back_for_transformers(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    monkeypatch.setattr(_cache_assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     public = {file.name: file.read_bytes() for file in (PUBLIC / "wav2vec2").iterdir() if file.is_file()}
     person.hub.repositories["somebody/public"] = Repository([])
     person.hub.repositories["somebody/public"].commit({**public, "README.md": b"---\nlicense: mit\n---\n"})
