@@ -221,13 +221,16 @@ def _voice(epochs: int, batch: int) -> list[str]:
 
 def _tuned_voice(public: PublicVoice, epochs: int, batch: int) -> list[str]:
     # What the exported voice does not keep is smaller where a CPU trains it.
-    small = "" if has_accelerator_driver() else "posterior_layers: 8, discriminators: {width: 0.25}, "
+    width = "" if has_accelerator_driver() else "width: 0.25, "
+    small = "" if has_accelerator_driver() else "posterior_layers: 8, "
+    judges = f"discriminators: {{{width}start_step: 1000}}"
     model = flow_mapping(public.model)
     return [
         f"train: {{epochs: {epochs}, batch_size: {batch}, evaluate_steps: {EVALUATED},",
         f"  start: {{model: {quoted(public.location)}, rate_share: 1.0}},",
         f"  model: {model},  # the parent's",
-        f"  vits: {{{small}posterior_steps: 1000}},  # in which the voice itself rests",
+        # First the posterior encoder alone, then the voice by mels, then before discriminators.
+        f"  vits: {{{small}posterior_steps: 700, posterior_rate: 1.0e-03, {judges}}},",
         # Else both learn from recordings that a young posterior encoder aligns, and the speech loses its words.
         "  freeze: [encoder/blocks, encoder/statistics, durations], rates: {encoder: 0.01},",
         "  export: {onnx: float32}}  # speaks without TensorFlow",
