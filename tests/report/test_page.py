@@ -4,7 +4,9 @@ import base64
 import hashlib
 import html
 import html.parser
+import importlib.util
 import io
+import marshal
 import os
 import re
 import struct
@@ -473,3 +475,13 @@ def test_templates_are_compiled_once_and_again_where_what_is_kept_is_damaged(tmp
         kept.write_bytes(damaged)
         assert shown() == page
         assert kept.read_bytes() == content
+
+    # Byte code of another Python, which would end the process by SIGSEGV where it runs. None is read by its name alone.
+    assert sys.implementation.cache_tag in kept.name
+    magic = importlib.util.MAGIC_NUMBER.hex().encode()
+    header, _, _ = content.partition(b"\n")
+    assert magic in header
+    other = compile("raise SystemExit('byte code of another Python')", "other", "exec")
+    kept.write_bytes(header.replace(magic, b"ffffffff") + b"\n" + marshal.dumps(other))
+    assert shown() == page
+    assert kept.read_bytes() == content

@@ -15,8 +15,9 @@ from voxline.store.files import atomic_write
 class CompiledTemplates(jinja2.BytecodeCache):
     """A cache of templates in the folder of this module's byte code; without one, where Python writes none.
 
-    A file begins with the hash of the template's source, the version of Jinja and the options of the environment; with
-    others it is compiled again, and so is one that is damaged. It is byte code, and no pickle.
+    A file begins with the hash of the template's source, the versions of Python's byte code and of Jinja, and the
+    options of the environment; with others it is compiled again, and so is one that is damaged. It is byte code, and no
+    pickle.
     """
 
     def load_bytecode(self, bucket: Bucket) -> None:
@@ -34,9 +35,19 @@ class CompiledTemplates(jinja2.BytecodeCache):
 
 def _header(bucket: Bucket) -> bytes:
     options = bucket.environment
-    values = [jinja2.__version__, options.autoescape, options.trim_blocks, options.lstrip_blocks, options.undefined]
+    # Another Python reads this one's byte code without an error, and ends by SIGSEGV where it runs it.
+    python = importlib.util.MAGIC_NUMBER.hex()
+    values = [
+        python,
+        jinja2.__version__,
+        options.autoescape,
+        options.trim_blocks,
+        options.lstrip_blocks,
+        options.undefined,
+    ]
     return f"{bucket.checksum} {values!r}".encode()
 
 
 def _file(bucket: Bucket) -> Path:
-    return Path(importlib.util.cache_from_source(__file__)).with_name(f"{bucket.key}.jinja")
+    name = f"{bucket.key}.{sys.implementation.cache_tag}.jinja"
+    return Path(importlib.util.cache_from_source(__file__)).with_name(name)
