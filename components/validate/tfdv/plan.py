@@ -30,8 +30,6 @@ MODULE = "tensorflow_data_validation"
 MIN_GLIBC = (2, 39)
 """Of its wheels (manylinux_2_39): Debian 13, Ubuntu 24.04."""
 
-SUPPORTED_PYTHONS = ((3, 10), (3, 11))
-"""TFDV 1.21 has wheels for 3.12 and 3.13 too: with them the process ends by SIGSEGV, once statistics are computed."""
 SCHEMA_FOLDER = Path(voxline.__path__[0]) / "configs" / "validation"
 SCHEMA_SUFFIX = ".pbtxt"
 
@@ -142,24 +140,20 @@ class TfdvPlan:
 
 def unavailable_reason() -> str:
     """Explains why TFDV does not run here, as half a sentence; empty if it does."""
-    return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
+    return _incompatibility(platform.libc_ver(), importlib.util.find_spec(MODULE) is not None)
 
 
-def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: bool) -> str:
+def _incompatibility(libc: tuple[str, str], installed: bool) -> str:
     """
-    >>> _incompatibility(("glibc", "2.36"), (3, 11), False)
+    >>> _incompatibility(("glibc", "2.36"), False)
     'it needs glibc 2.39 or newer, here is glibc 2.36'
-    >>> _incompatibility(("glibc", "2.41"), (3, 13), False)
-    'it needs Python 3.10 or 3.11, here is 3.13'
-    >>> _incompatibility(("glibc", "2.41"), (3, 11), False)
+    >>> _incompatibility(("glibc", "2.41"), False)
     'tensorflow-data-validation is not installed'
     """
     name, number = libc
     if name != "glibc" or tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
         here = f"{name} {number}".strip() or f"another C library ({sys.platform})"
         return f"it needs glibc {MIN_GLIBC[0]}.{MIN_GLIBC[1]} or newer, here is {here}"
-    if not SUPPORTED_PYTHONS[0] <= python[:2] <= SUPPORTED_PYTHONS[1]:
-        return f"it needs Python 3.10 or 3.11, here is {python[0]}.{python[1]}"
     return "" if installed else f"{PACKAGE} is not installed"
 
 
