@@ -347,7 +347,7 @@ first-corpus: $(READY) ## Train on 40 recordings of two words with a config by `
 golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then review the diff)
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
 
-images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
+images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.12-slim-trixie@sha256:...)
 	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
 test-storages: $(READY) ## Test registries, versions and purges on S3, which `make test` tests on GCS

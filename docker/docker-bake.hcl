@@ -5,12 +5,12 @@
 #
 # Your own base is part of the content, and therefore of the tag:
 #
-#   export BASE=python:3.11-slim-trixie@sha256:...
+#   export BASE=python:3.12-slim-trixie@sha256:...
 #   export TAG=$(python -m voxline.pipelines.images tag --base "$BASE")
 
 variable "REGISTRY" { default = "voxline" }
 variable "TAG" { default = "" }  # the content tag; never `latest`
-variable "BASE" { default = "python:3.11-slim-trixie" }
+variable "BASE" { default = "python:3.12-slim-trixie" }
 variable "BUILDER" { default = "" }
 variable "DATA_PLATFORMS" { default = "linux/amd64" }  # linux/amd64,linux/arm64: the other images lack wheels for arm64
 variable "REVISION" { default = "unknown" }

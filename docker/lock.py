@@ -2,7 +2,7 @@
 
     python docker/lock.py [IMAGE ...]
 
-The images run Python 3.11 on Linux, so their locks are not universal. Two images cannot have all of the project's
+The images run one Python on Linux, so their locks are not universal. Two images cannot have all of the project's
 versions; `Image.free` lists the exceptions.
 """
 
@@ -14,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LOCKS = ("requirements.lock", "requirements.bootstrap")
+PYTHON = "3.12"
+"""That of the base; the Dockerfile refuses another."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ IMAGES = {
 def lock(name: str, image: Image) -> None:
     """Writes docker/<name>/requirements.lock."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-    command += ["--generate-hashes", "--python-version", "3.11", "--python-platform", image.platform]
+    command += ["--generate-hashes", "--python-version", PYTHON, "--python-platform", image.platform]
     for override in image.overrides:
         command += ["--override", str(HERE / override)]
     command += ["--constraint", "-", str(HERE / name / "requirements.in")]

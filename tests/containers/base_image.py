@@ -1,8 +1,8 @@
 """The image that ours are built on: the Dockerfile's where it can be pulled, else one made from Debian's packages.
 
-The one made here is Debian 13 with the Python that runs the tests, copied in with the libraries that it needs and
-Debian's base lacks. The image that installs is the same, with what this machine's network asks for: its CA and its
-package index. Nothing of that gets into an image of ours; a test looks.
+The one made here is Debian 13 with a Python of this machine, of the version that the locks are for, copied in with
+the libraries that it needs and Debian's base lacks. The image that installs is the same, with what this machine's
+network asks for: its CA and its package index. Nothing of that gets into an image of ours; a test looks.
 """
 
 import hashlib
@@ -33,19 +33,20 @@ def base_image() -> str:
     Raises:
       NoBaseError: it can neither be pulled nor made.
     """
-    wanted = os.environ.get("VOXLINE_IMAGE_BASE") or _default()
+    wanted = os.environ.get("VOXLINE_IMAGE_BASE") or _default("BASE")
     if _there(wanted):
         return wanted
     pulled = subprocess.run(["docker", "pull", "--quiet", wanted], capture_output=True, text=True, check=False)
     if pulled.returncode == 0:
         return wanted
-    made = f"voxline-test/base:{hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).hexdigest()[:12]}"
+    prefix, version = _python_of_the_locks()
+    made = f"voxline-test/base:{hashlib.sha256(Path(__file__).read_bytes() + version.encode()).hexdigest()[:12]}"
     if not _there(made):
         if shutil.which("debootstrap") is None or os.geteuid() != 0:
             why = pulled.stderr.strip().splitlines()[-1:]
             raise NoBaseError(f"{wanted} cannot be pulled {why}, and only root with debootstrap can make a base")
         with tempfile.TemporaryDirectory(prefix="base-") as folder:
-            _import(_debian_with_python(Path(folder) / "root"), made)
+            _import(_debian_with_python(Path(folder) / "root", prefix), made)
     return made
 
 
@@ -66,24 +67,42 @@ def builder_image(base: str) -> str:
     return name
 
 
-def _default() -> str:
-    found = re.search(r"^ARG BASE=(\S+)$", (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found, "docker/Dockerfile names no BASE"
+def _default(argument: str) -> str:
+    recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    found = re.search(rf"^ARG {argument}=(\S+)$", recipe, re.MULTILINE)
+    assert found, f"docker/Dockerfile names no {argument}"
     return found[1]
+
+
+def _python_of_the_locks() -> tuple[Path, str]:
+    """The folder and the whole version of a Python here that the base's may be copied from.
+
+    Raises:
+      NoBaseError: there is none.
+    """
+    version = _default("PYTHON")
+    here = sys.executable if sys.version.startswith(f"{version}.") else f"python{version}"
+    asking = [here, "-c", "import sys; print(sys.base_prefix); print(sys.version)"]
+    try:
+        answer = subprocess.run(asking, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NoBaseError(f"no base can be pulled, and to make one {here} must be on the PATH: {error}") from None
+    prefix, _, whole = answer.partition("\n")
+    return Path(prefix), whole
 
 
 def _there(name: str) -> bool:
     return subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode == 0
 
 
-def _debian_with_python(root: Path) -> Path:
+def _debian_with_python(root: Path, prefix: Path) -> Path:
     """Unpacks Debian's smallest set of packages, from the mirror that debootstrap knows; then Python beside it."""
     seen = subprocess.run(["debootstrap", "--variant=minbase", SUITE, str(root)], capture_output=True, text=True)
     if seen.returncode:
         raise NoBaseError(f"debootstrap of {SUITE} failed: {seen.stdout.splitlines()[-1:]}")
     for folder in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
         shutil.rmtree(root / folder)
-    _copy_python(root / "usr" / "local")
+    _copy_python(prefix, root / "usr" / "local")
     for line in _needed(root):
         library = re.match(r"\s*(\S+) => not found", line)
         if library:
@@ -92,10 +111,9 @@ def _debian_with_python(root: Path) -> Path:
     return root
 
 
-def _copy_python(target: Path) -> None:
-    """The running Python's own files; what was installed into it stays where it is."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    prefix = Path(sys.base_prefix)
+def _copy_python(prefix: Path, target: Path) -> None:
+    """Python's own files; what was installed into it stays where it is."""
+    version = f"python{_default('PYTHON')}"
     left_out = shutil.ignore_patterns(
         "site-packages", "test", "tests", "__pycache__", "config-*", "idlelib", "*tkinter*"
     )

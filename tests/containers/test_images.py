@@ -14,8 +14,6 @@ Inspected = Callable[[str, str], str]
 
 each_image = pytest.mark.parametrize("which", ["data", "model", "validate"])
 
-SITE = "/opt/voxline/lib/python3.11/site-packages"
-
 
 @each_image
 def test_the_command_runs_as_a_numeric_user_on_a_read_only_root_without_network(which: str, ran: Ran) -> None:

@@ -5,6 +5,8 @@ Docker is a stand-in that writes down how it was called; the images themselves a
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,7 +65,7 @@ def build(tmp_path: Path) -> Build:
 
 @pytest.mark.slow
 def test_the_last_line_of_a_build_sets_registry_and_tag_for_compile(build: Build) -> None:
-    base = "python:3.11-slim-trixie@sha256:" + "ab" * 32
+    base = "python:3.12-slim-trixie@sha256:" + "ab" * 32
     ended, calls = build("data", "--", "--quiet", VOXLINE_IMAGE_REGISTRY="ghcr.io/team/", VOXLINE_IMAGE_BASE=base)
     assert ended.returncode == 0, ended.stderr
     tag = content_tag(ROOT, base)
@@ -72,6 +74,22 @@ def test_the_last_line_of_a_build_sets_registry_and_tag_for_compile(build: Build
     assert built[built.index("--tag") + 1] == f"ghcr.io/team/data:{tag}"
     assert {f"BASE={base}", "IMAGE=data", f"VERSION={tag}"} <= set(built)
     assert built[-2:] == ["--quiet", str(ROOT)]
+
+
+def test_a_base_or_builder_with_another_python_is_refused_before_anything_is_installed() -> None:
+    """What the Dockerfile runs first in both, run here with this Python."""
+    recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
+    stages = recipe.split("\nFROM ")
+    for stage, name in ((stages[1], "BUILDER (by default BASE)"), (stages[-1], "BASE")):
+        first = re.findall(r"^RUN (.*)$", stage, re.MULTILINE)[0]
+        (check,) = re.findall(r'^python3 -B -c ".*?"', first)
+        for locked, status in ((f"{sys.version_info.major}.{sys.version_info.minor}", 0), ("3.1", 1)):
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            ended = subprocess.run(
+                ["sh", "-c", check], env={**os.environ, "PATH": path, "PYTHON": locked}, capture_output=True, text=True
+            )
+            here = f"{name} has Python {platform.python_version()}, and the locks are for {locked}\n"
+            assert (ended.returncode, ended.stderr) == (status, here if status else "")
 
 
 @pytest.mark.parametrize(

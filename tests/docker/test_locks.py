@@ -1,6 +1,7 @@
 """The images' locks: within the project's lock, by hash, and holding what the images' steps import."""
 
 import re
+import runpy
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import grimp
 import pytest
+import yaml
+from packaging.markers import Marker
 
 ROOT = Path(__file__).parent.parent.parent
+PYTHON: str = runpy.run_path(str(ROOT / "docker" / "lock.py"))["PYTHON"]
 IMAGES = ("tools", "cli", "data", "model", "model-gpu", "model-tpu", "validate")
 FREE = {"model-tpu": {"tensorboard"}, "validate": {"absl-py"}}
 """Packages whose version is not the project's; the same as docker/lock.py says, and why."""
@@ -29,16 +33,31 @@ meet."""
 
 
 def pins(file: Path) -> dict[str, set[str]]:
+    """Package → its versions in a lock, for the Python of the images."""
     found: dict[str, set[str]] = {}
-    for name, version in re.findall(r"^([a-z0-9._-]+)==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE):
-        found.setdefault(name, set()).add(version)
+    python = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0"}
+    pinned = r"^([a-z0-9._-]+)==([^\s;]+)(?: *; *([^\\\n]+))?"
+    for name, version, marker in re.findall(pinned, file.read_text(encoding="utf-8"), re.MULTILINE):
+        if not marker or Marker(marker).evaluate({**python}):
+            found.setdefault(name, set()).add(version)
     return found
+
+
+def test_locks_and_base_are_of_one_python_and_so_is_the_client_of_the_workflow() -> None:
+    recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.findall(r"^ARG PYTHON=(.*)$", recipe, re.MULTILINE) == [PYTHON]
+    (base,) = re.findall(r"^ARG BASE=(.*)$", recipe, re.MULTILINE)
+    assert base.startswith(f"python:{PYTHON}-")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "refresh.yml").read_text(encoding="utf-8"))
+    pythons = [step["with"]["python-version"] for job in workflow["jobs"].values() for step in job["steps"]
+               if "setup-python" in step.get("uses", "")]  # fmt: skip
+    assert pythons == [PYTHON]
 
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_has_the_versions_of_the_projects_lock(image: str) -> None:
     project = pins(ROOT / "requirements.lock") | pins(ROOT / "requirements.bootstrap")
-    project["tensorflow-cpu"] = project["tensorflow"]
+    project["tensorflow"] = project["tensorflow-cpu"]
     ours = pins(ROOT / "docker" / image / "requirements.lock")
     other = {name for name, versions in ours.items() if not versions <= project.get(name, versions)}
     assert other == FREE.get(image, set())

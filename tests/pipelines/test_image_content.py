@@ -65,7 +65,7 @@ def test_any_change_of_the_content_changes_the_tag(project: Path, change: Callab
 
 
 def test_another_base_is_another_tag(project: Path) -> None:
-    assert content_tag(project, "python:3.11@sha256:aa") != content_tag(project)
+    assert content_tag(project, "python:3.12@sha256:aa") != content_tag(project)
 
 
 def test_a_wildcard_in_a_folder_that_is_not_admitted_is_refused(project: Path) -> None:
