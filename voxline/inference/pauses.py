@@ -34,8 +34,14 @@ _MINUTE = 30.0
 _DIGITAL_SILENCE_DB = -90.0
 _FADED_DB = 1.0
 """Above the median level of a pause: what is no louder belongs to the pause."""
-_LEAST_MARGIN_SECONDS = 0.1
-"""Of a margin, where the pause's own level is reached within it."""
+_LEAST_MARGIN_SECONDS = 0.05
+"""Of a margin, where the pause's own level is reached within it, or behind weak speech."""
+_WEAK_DB = 3.0
+_WEAK_SECONDS = 0.02
+_CLOSURE_SECONDS = 0.1
+_WEAK_REACH_SECONDS = 0.5
+"""Sound so much above a pause's level, and so long, is weak speech where it follows other speech within a stop's
+closure, as the last consonants of "minutes" do; at most so far into the pause."""
 _ABOVE_NOISE_DB = 12.0
 """A pause is no louder than this above the quiet parts of the minute around, nor than halfway to the speech."""
 _LEAST_RANGE_DB = 20.0
@@ -139,9 +145,7 @@ class LevelFinder:
         # [levels] dB of full scale
         if not len(levels):
             return []
-        # The median of five: unlike a mean it leaves the edges of loud sounds where they are. [levels, 5]
-        around = np.lib.stride_tricks.sliding_window_view(np.pad(levels, _SMOOTH // 2, mode="edge"), _SMOOTH)
-        smooth = np.median(around, axis=1)
+        smooth = _smoothed(levels)
         audible = smooth[smooth > _DIGITAL_SILENCE_DB]
         # Half a second of it is speech enough, however long the recording is.
         loud = min(len(audible), round(0.5 / LEVEL_SECONDS))
@@ -165,7 +169,7 @@ class LevelFinder:
 
         return [
             SpeechPause(start * LEVEL_SECONDS, end * LEVEL_SECONDS, _is_steady(np.fmax(smooth, floor)[start:end]))
-            for start, end in _runs(quiet, LEVEL_SECONDS)
+            for start, end in _quiet_runs(quiet, LEVEL_SECONDS)
         ]
 
 
@@ -264,7 +268,9 @@ class SileroFinder:
         step = self._WINDOW / self._RATE
         end = len(levels) * LEVEL_SECONDS
         return [
-            SpeechPause(first * step, min(last * step, end)) for first, last in _runs(quiet, step) if first * step < end
+            SpeechPause(first * step, min(last * step, end))
+            for first, last in _quiet_runs(quiet, step)
+            if first * step < end
         ]
 
 
@@ -334,22 +340,44 @@ def cut_at_pauses(pauses: Sequence[SpeechPause], levels: "Array", seconds: float
 def _margins(pause: SpeechPause, levels: "Array", cuts: Cuts) -> tuple[float, float]:
     """Where the part before a pause ends, and the one behind it begins, in seconds.
 
-    What fades out is kept, up to the margin; of what follows, little: no network needs to hear the pause, and few have
-    heard digital silence or such noise.
+    Weak speech at the pause's ends is kept, and what fades out, up to the margin; of what follows, little: no network
+    needs to hear the pause, and few have heard digital silence or such noise.
     """
+    if not math.isfinite(cuts.margin):
+        return math.inf, -math.inf
+    within = levels[round(pause.start / LEVEL_SECONDS) : round(pause.end / LEVEL_SECONDS)]
+    left = pause.start + _kept_seconds(within, cuts.margin)
+    right = pause.end - _kept_seconds(within[::-1], cuts.margin)
+    return left, right
+
+
+def _kept_seconds(levels: "Array", margin: float) -> float:
+    """What a part keeps of the pause behind it, whose levels are given; reversed, of the pause before it."""
     import numpy as np
 
-    left = pause.start + cuts.margin
-    right = pause.end - cuts.margin
-    if math.isfinite(cuts.margin):
-        begin = round(pause.start / LEVEL_SECONDS)
-        within = levels[begin : round(pause.end / LEVEL_SECONDS)]
-        if len(within):
-            faded = np.flatnonzero(within <= max(float(np.median(within)) + _FADED_DB, _DIGITAL_SILENCE_DB))
-            least = min(cuts.margin, _LEAST_MARGIN_SECONDS)
-            left = min(left, max((begin + int(faded[0])) * LEVEL_SECONDS, pause.start + least))
-            right = max(right, min((begin + int(faded[-1]) + 1) * LEVEL_SECONDS, pause.end - least))
-    return left, right
+    if not len(levels):
+        return margin
+    median = float(np.median(levels))
+    weak = _weak_speech(levels, median)
+    (faded,) = np.nonzero(levels[weak:] <= max(median + _FADED_DB, _DIGITAL_SILENCE_DB))
+    fading = LEVEL_SECONDS * (weak + int(faded[0])) if len(faded) else math.inf
+
+    spoken = LEVEL_SECONDS * weak
+    behind = _LEAST_MARGIN_SECONDS if weak and median > _DIGITAL_SILENCE_DB else 0.0
+    least = max(min(margin, _LEAST_MARGIN_SECONDS), spoken + behind)
+    return min(max(fading, least), spoken + margin)
+
+
+def _weak_speech(levels: "Array", median: float) -> int:
+    """How many levels at the beginning of a pause are still speech."""
+    begin = levels[: round(_WEAK_REACH_SECONDS / LEVEL_SECONDS)]
+    weak = 0
+    for start, end in _runs(_smoothed(begin) > median + _WEAK_DB):
+        if (start - weak) * LEVEL_SECONDS > _CLOSURE_SECONDS:
+            break
+        if (end - start) * LEVEL_SECONDS >= _WEAK_SECONDS:
+            weak = end
+    return weak
 
 
 def _parts(
@@ -410,16 +438,31 @@ def _quietest(levels: "Array", first: float, last: float) -> float:
     return (begin + int(smooth.argmin()) + width / 2) * LEVEL_SECONDS
 
 
-def _runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
-    """Runs of quiet values as long as a pause, the last value excluded; a click does not end one."""
+def _smoothed(levels: "Array") -> "Array":
+    """The median of each level and its neighbours: unlike a mean it leaves the edges of loud sounds where they are."""
     import numpy as np
 
-    # A run needs a rise and a fall, so one value that is not quiet is put at each end.
-    edges = np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8))
-    # [runs, 2]
-    runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1)
+    # [levels, 5]
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(levels, _SMOOTH // 2, mode="edge"), _SMOOTH)
+    smooth: Array = np.median(around, axis=1)
+    return smooth
+
+
+def _runs(values: "npt.NDArray[np.bool_]") -> list[tuple[int, int]]:
+    """Where values are true: first and last of each run, the last excluded."""
+    import numpy as np
+
+    # A run needs a rise and a fall, so one value that is false is put at each end.
+    edges = np.diff(np.concatenate([[False], values, [False]]).astype(np.int8))
+    starts = np.flatnonzero(edges == 1).tolist()
+    ends = np.flatnonzero(edges == -1).tolist()
+    return list(zip(starts, ends, strict=True))
+
+
+def _quiet_runs(quiet: "npt.NDArray[np.bool_]", step: float) -> list[tuple[int, int]]:
+    """Runs of quiet values as long as a pause, the last value excluded; a click does not end one."""
     joined: list[tuple[int, int]] = []
-    for start, end in runs.tolist():
+    for start, end in _runs(quiet):
         before = joined[-1] if joined else (0, 0)
         silent = min(end - start, before[1] - before[0]) * step >= _AROUND_BURST_SECONDS
         if silent and (start - before[1]) * step < _BURST_SECONDS:
@@ -443,7 +486,12 @@ def _is_steady(levels: "Array") -> bool:
 
     # Its edges are where speech fades.
     edge = min(len(levels) // 5, round(0.1 / LEVEL_SECONDS))
-    low, high = np.percentile(levels[edge : len(levels) - edge], [10, 95])
+    median = float(np.median(levels))
+    first = max(edge, _weak_speech(levels, median))
+    last = len(levels) - max(edge, _weak_speech(levels[::-1], median))
+    if first >= last:
+        return False
+    low, high = np.percentile(levels[first:last], [10, 95])
     return bool(high - low < _STEADY_DB)
 
 
