@@ -352,7 +352,7 @@ def _margins(pause: SpeechPause, levels: "Array", cuts: Cuts) -> tuple[float, fl
 
 
 def _kept_seconds(levels: "Array", margin: float) -> float:
-    """What a part keeps of the pause behind it, whose levels are given; reversed, of the pause before it."""
+    """Returns the seconds that a part keeps of the pause behind it; of levels in reverse, of the pause before it."""
     import numpy as np
 
     if not len(levels):
@@ -362,6 +362,7 @@ def _kept_seconds(levels: "Array", margin: float) -> float:
     (faded,) = np.nonzero(levels[weak:] <= max(median + _FADED_DB, _DIGITAL_SILENCE_DB))
     fading = LEVEL_SECONDS * (weak + int(faded[0])) if len(faded) else math.inf
 
+    # Digital silence holds no sound that begins or ends gently.
     spoken = LEVEL_SECONDS * weak
     behind = _LEAST_MARGIN_SECONDS if weak and median > _DIGITAL_SILENCE_DB else 0.0
     least = max(min(margin, _LEAST_MARGIN_SECONDS), spoken + behind)
@@ -369,10 +370,11 @@ def _kept_seconds(levels: "Array", margin: float) -> float:
 
 
 def _weak_speech(levels: "Array", median: float) -> int:
-    """How many levels at the beginning of a pause are still speech."""
+    """Counts the levels at the beginning of a pause that are still speech."""
     begin = levels[: round(_WEAK_REACH_SECONDS / LEVEL_SECONDS)]
     weak = 0
     for start, end in _runs(_smoothed(begin) > median + _WEAK_DB):
+        # A later sound is a breath or a creak of the room.
         if (start - weak) * LEVEL_SECONDS > _CLOSURE_SECONDS:
             break
         if (end - start) * LEVEL_SECONDS >= _WEAK_SECONDS:
@@ -449,7 +451,7 @@ def _smoothed(levels: "Array") -> "Array":
 
 
 def _runs(values: "npt.NDArray[np.bool_]") -> list[tuple[int, int]]:
-    """Where values are true: first and last of each run, the last excluded."""
+    """Finds the runs of true values: first and last of each, the last excluded."""
     import numpy as np
 
     # A run needs a rise and a fall, so one value that is false is put at each end.
@@ -489,6 +491,7 @@ def _is_steady(levels: "Array") -> bool:
     median = float(np.median(levels))
     first = max(edge, _weak_speech(levels, median))
     last = len(levels) - max(edge, _weak_speech(levels[::-1], median))
+    # All of it may be speech.
     if first >= last:
         return False
     low, high = np.percentile(levels[first:last], [10, 95])
