@@ -43,15 +43,25 @@ def pins(file: Path) -> dict[str, set[str]]:
     return found
 
 
-def test_locks_and_base_are_of_one_python_and_so_is_the_client_of_the_workflow() -> None:
+def test_the_base_has_the_python_of_the_locks() -> None:
     recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     assert re.findall(r"^ARG PYTHON=(.*)$", recipe, re.MULTILINE) == [PYTHON]
     (base,) = re.findall(r"^ARG BASE=(.*)$", recipe, re.MULTILINE)
     assert base.startswith(f"python:{PYTHON}-")
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "refresh.yml").read_text(encoding="utf-8"))
-    pythons = [step["with"]["python-version"] for job in workflow["jobs"].values() for step in job["steps"]
-               if "setup-python" in step.get("uses", "")]  # fmt: skip
-    assert pythons == [PYTHON]
+
+
+def test_a_job_that_installs_an_images_lock_has_its_python() -> None:
+    jobs = [
+        (file.name, name, job.get("steps", []))
+        for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+        for name, job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].items()
+    ]
+    pythons = {
+        (file, name): [step["with"]["python-version"] for step in steps if "setup-python" in step.get("uses", "")]
+        for file, name, steps in jobs
+        if any(re.search(r"-r \S*docker/[\w-]+/requirements\.lock", step.get("run", "")) for step in steps)
+    }
+    assert pythons == {("models.yml", "hub"): [PYTHON], ("refresh.yml", "run"): [PYTHON]}
 
 
 @pytest.mark.parametrize("image", IMAGES)
