@@ -194,7 +194,7 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: s
             if count < 3
             else []
         ),
-        *([] if public else _warn_of_speakers(look)),
+        *([] if public else _tell_speakers(pipeline, look)),
         *warnings,
         *finding,
     ]
@@ -312,16 +312,24 @@ def _warn_of_texts(texts: Sequence[str], convert: dict[str, Any]) -> tuple[int, 
     return math.ceil(len(faults) / len(tried) * len(texts)), lines
 
 
-def _warn_of_speakers(look: CorpusLook) -> list[str]:
-    # One network has an input for the speaker; with others several voices would become their mean.
-    if look.speakers < 2:
+def _tell_speakers(pipeline: str, look: CorpusLook) -> list[str]:
+    # A vocoder has no input for the speaker, and needs none.
+    times = Counter(entry.speaker for entry in look.entries)
+    nobodys = times.pop("", 0)
+    if len(times) < 2 or pipeline != "tts":
         return []
-    speaker, times = Counter(entry.speaker for entry in look.entries).most_common(1)[0]
-    return [
-        f"warning    {look.speakers} speakers, and this network learns one voice: {speaker} has {times:,} of "
-        f"{len(look.entries):,} utterances; give a folder or a manifest of these alone, or set train.model.kind to "
-        "vits, which speaks as each of them"
+    entries = len(look.entries)
+    (most, most_times), *_, (least, least_times) = times.most_common()
+    lines = [
+        f"speakers   {len(times):,}, and the voice speaks as each of them: {most} has {most_times:,} of {entries:,} "
+        f"utterances, {least} {least_times:,}"
     ]
+    if nobodys:
+        lines.append(
+            f"warning    {nobodys:,} of {entries:,} utterances name no speaker, and train refuses them beside others: "
+            "name who speaks, or set train.fastspeech.speakers to one, which makes one voice of all"
+        )
+    return lines
 
 
 def _gate(tested: int, look: CorpusLook) -> tuple[list[str], list[str]]:

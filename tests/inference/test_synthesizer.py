@@ -92,9 +92,9 @@ def test_one_sentence_is_in_memory_at_a_time(voice: Synthesizer) -> None:
 def test_a_sentence_whose_end_is_not_reached_is_halved(voice: Synthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
     decode = voice._decode
 
-    def limited(labels: Any, lengths: Any, *, with_audio: bool) -> dict[str, Any]:
-        outputs = decode(labels, lengths, with_audio=with_audio)
-        return {**outputs, "hit_limit": outputs["hit_limit"] | (lengths > 6)}
+    def limited(text: dict[str, Any], *, with_audio: bool) -> dict[str, Any]:
+        outputs = decode(text, with_audio=with_audio)
+        return {**outputs, "hit_limit": outputs["hit_limit"] | (text["lengths"] > 6)}
 
     monkeypatch.setattr(voice, "_decode", limited)
     spoken = voice.speak("1234 5671 2 345")

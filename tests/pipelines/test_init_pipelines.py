@@ -93,7 +93,7 @@ def test_a_public_voice_is_tuned_in_its_own_size(names: list[str], known: tuple[
     plain = train.model.plain()
     assert {key: plain[key] for key in sizes.keys() - free} == {key: sizes[key] for key in sizes.keys() - free}
     assert all(plain[key] == 0 for key in free)
-    assert not [line for line in proposal.findings if "learns one voice" in line]
+    assert not [line for line in proposal.findings if line.startswith("speakers")]
     assert any(line.startswith("parent     tiny (CC0)") for line in proposal.findings)
 
 
@@ -246,13 +246,18 @@ def test_the_frontend_of_a_voice_follows_from_its_texts(
     assert not any(line.startswith("warning") for line in proposal.findings)
 
 
-def test_texts_and_speakers_that_a_voice_cannot_learn_are_named(tmp_path: Path) -> None:
+def test_texts_that_a_voice_cannot_learn_are_named_and_so_are_its_speakers(tmp_path: Path) -> None:
     texts = ["Guten Tag", "Gute Nacht", "Zimmer 7"] * 3 + ["Ñandú"]
     proposal = propose_config(noises(tmp_path / "voice", texts, speaker="s{}"), language="de", pipeline="tts")
     warnings = [line for line in proposal.findings if line.startswith("warning")]
-    assert any("3 speakers, and this network learns one voice: s0 has 4 of 10" in line for line in warnings)
+    assert "speakers   3, and the voice speaks as each of them: s0 has 4 of 10 utterances, s2 3" in proposal.findings
     assert any("too few to learn their sound: " in line and "Ñ" in line for line in warnings)
     assert any("digits, which nothing spells out" in line for line in warnings)
+    nameless = noises(tmp_path / "nameless", texts, speaker="s{}")
+    lines = (nameless / "manifest.jsonl").read_text(encoding="utf-8")
+    (nameless / "manifest.jsonl").write_text(lines.replace('"s2"', '""'), encoding="utf-8")
+    findings = propose_config(nameless, language="de", pipeline="tts").findings
+    assert any("3 of 10 utterances name no speaker, and train refuses them" in line for line in findings)
     mixed = propose_config(noises(tmp_path / "mixed", ["good", "今天"]), language="en", pipeline="tts")
     few, unread = [line for line in mixed.findings if line.startswith("warning")]
     assert "2 utterances are too few for train, dev and test" in few

@@ -84,10 +84,10 @@ def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
 ) -> None:
     decode, batches = Synthesizer._decode, []
 
-    def counted(self: Synthesizer, labels: Any, lengths: Any, **how: Any) -> Any:
-        batches.append(len(labels))
-        made = decode(self, labels, lengths, **how)
-        made["mels"][lengths == 7] = np.nan
+    def counted(self: Synthesizer, text: dict[str, Any], **how: Any) -> Any:
+        batches.append(len(text["symbols"]))
+        made = decode(self, text, **how)
+        made["mels"][text["lengths"] == 7] = np.nan
         return made
 
     monkeypatch.setattr(Synthesizer, "_decode", counted)

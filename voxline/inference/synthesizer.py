@@ -226,18 +226,23 @@ class Synthesizer:
         self._graph: OnnxGraph | None = None
         self._signatures: dict[str, Any] = {}
         if self.engine == "onnx":
-            graph = self._with_speakers(SAMPLE_GRAPH) if self.makes_samples else MEL_SIGNATURES[SPEAK]
-            self._graph = OnnxGraph(self.folder, graph, "a voice", threads)
+            graph = SAMPLE_GRAPH if self.makes_samples else MEL_SIGNATURES[SPEAK]
+            self._graph = OnnxGraph(self.folder, self._with_speakers(graph), "a voice", threads)
         elif self.makes_samples:
-            specs = {name: self._with_speakers(spec) for name, spec in SAMPLE_SIGNATURES.items()}
-            self._model, self._signatures = load_saved_model(self.folder, specs)
+            self._load(SAMPLE_SIGNATURES)
         else:
-            specs = FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES
-            self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
+            self._load(FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES, MEL_SIGNATURES)
 
         self.seconds = self.audio_seconds = 0.0
         self._synthesize([self.text.alphabet.characters[-1:]], [""])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
+
+    def _load(self, specs: dict[str, SignatureSpec], optional: dict[str, SignatureSpec] | None = None) -> None:
+        """Loads the SavedModel, whose signatures also take who speaks where the voice has several speakers."""
+        needed, further = (
+            {name: self._with_speakers(spec) for name, spec in group.items()} for group in (specs, optional or {})
+        )
+        self._model, self._signatures = load_saved_model(self.folder, needed, further)
 
     def _with_speakers(self, spec: SignatureSpec) -> SignatureSpec:
         return spec._replace(inputs=(*spec.inputs, SPEAKERS)) if self.speakers else spec
@@ -372,15 +377,20 @@ class Synthesizer:
         Raises:
           SettingsError: the model cannot read a symbol, or does not have a speaker.
         """
-        # All speakers, like all texts, are checked before any is heard.
-        names = list(speakers) or [""] * len(symbols)
-        for name in names:
-            self.check_speaker(name)
+        names = self._check_speakers(speakers, len(symbols))
 
         def run(batch: list[int]) -> list[SynthesisResult]:
             return self._synthesize([symbols[index] for index in batch], [names[index] for index in batch])
 
         return self._in_batches(symbols, run)
+
+    def _check_speakers(self, speakers: Sequence[str], count: int) -> list[str]:
+        """Names who speaks each of so many texts."""
+        # All are checked before any is heard, as all texts are.
+        names = list(speakers) or [""] * count
+        for name in names:
+            self.check_speaker(name)
+        return names
 
     @property
     def has_mels_alone(self) -> bool:
@@ -395,29 +405,37 @@ class Synthesizer:
         """
         if self.makes_samples:
             return [result.mels for result in self.synthesize_symbols(symbols, speakers)]
+        names = self._check_speakers(speakers, len(symbols))
 
         def run(batch: list[int]) -> list["Array"]:
-            outputs = self._decode(*self._labels([symbols[index] for index in batch]), with_audio=False)
+            texts = self._inputs([symbols[index] for index in batch], [names[index] for index in batch])
+            outputs = self._decode(texts, with_audio=False)
             return [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
 
         return self._in_batches(symbols, run)
 
-    def teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
+    def teacher_forced(
+        self, symbols: Sequence[str], features: Sequence["Array"], speakers: Sequence[str] = ()
+    ) -> list[TeacherForcedResult]:
         """Predicts each frame of recordings from the frames before it, in order.
 
         Args:
           symbols: the encoded texts.
           features: of the recordings, float32 [frames, bins] each.
+          speakers: as for `synthesize_symbols`.
 
         Raises:
-          SettingsError: the voice makes samples itself, and predicts no frames.
+          SettingsError: the voice makes samples itself, and predicts no frames, or does not have a speaker.
         """
         if self.makes_samples:
             raise SettingsError(f"{self.folder}: a {self.info.kind} predicts no frames of a recording")
-        return self._in_batches(
-            symbols,
-            lambda batch: self._teacher_forced([symbols[i] for i in batch], [features[i] for i in batch]),
-        )
+        names = self._check_speakers(speakers, len(symbols))
+
+        def run(batch: list[int]) -> list[TeacherForcedResult]:
+            texts = [symbols[index] for index in batch]
+            return self._teacher_forced(texts, [features[index] for index in batch], [names[index] for index in batch])
+
+        return self._in_batches(symbols, run)
 
     def _in_batches(self, symbols: Sequence[str], run: Callable[[list[int]], list[ResultT]]) -> list[ResultT]:
         """Runs batches of texts of similar length; the results are in the order of the texts."""
@@ -447,9 +465,9 @@ class Synthesizer:
 
         if self.makes_samples:
             return self._synthesize_samples(symbols, speakers, rates)
-        labels, lengths = self._labels(symbols)
+        inputs = self._inputs(symbols, speakers)
         start = time.perf_counter()
-        outputs = self._decode(labels, lengths, with_audio=self.vocoder is None and rates is None)
+        outputs = self._decode(inputs, with_audio=self.vocoder is None and rates is None)
         decoded = [int(frames) for frames in outputs["frames"]]  # whose steps the alignment has, also at another tempo
         if rates is not None:
             outputs = self._with_tempo(outputs, symbols, rates)
@@ -480,20 +498,20 @@ class Synthesizer:
         from voxline.audio.features import compute_features
 
         # A rate for each symbol; padding has the usual one.
-        labels, lengths = self._labels(symbols)
-        of_symbols = np.ones(labels.shape, np.float32)
+        inputs = self._inputs(symbols, speakers)
+        of_symbols = np.ones(inputs["symbols"].shape, np.float32)
         for row, values in zip(of_symbols, rates or (), strict=False):
             row[: len(values)] = values
         # Deviation of the frames' noise, factor of durations, deviation of the durations' noise.
         own = self.info.model_settings
         scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
-        inputs = {"symbols": labels, "rates": of_symbols, "scales": scales}
-        if self.speakers:
-            # A row of the table for each text: a batch may mix speakers.
-            rows = [self.speakers.index(name) if name else self._own_speaker for name in speakers]
-            inputs[SPEAKERS] = np.array(rows, np.int32)
+        inputs |= {"rates": of_symbols, "scales": scales}
         start = time.perf_counter()
-        outputs = self._graph(**inputs) if self._graph else self._call("synthesize", lengths=lengths, **inputs)
+        if self._graph is not None:
+            del inputs["lengths"]  # a graph of one text
+            outputs = self._graph(**inputs)
+        else:
+            outputs = self._call("synthesize", **inputs)
         self.seconds += time.perf_counter() - start
 
         # [samples] and, of frames and symbols, 1 where a frame belongs to a symbol
@@ -554,20 +572,18 @@ class Synthesizer:
                 "export it again (voxline models export --iterations)"
             )
 
-    def _decode(
-        self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]", *, with_audio: bool
-    ) -> dict[str, Any]:
+    def _decode(self, text: dict[str, Any], *, with_audio: bool) -> dict[str, Any]:
         """The outputs of the signature `synthesize`.
 
         Args:
+          text: as `_inputs` has it.
           with_audio: whether Griffin-Lim is wanted too.
         """
-        text = {"symbols": labels, "lengths": lengths}
         if self._graph is not None:
             outputs = self._graph(**text)
             return {**outputs, **self._griffin_lim(outputs)} if with_audio else outputs
         if with_audio and self._iterations is not None:
-            outputs = self._decode(labels, lengths, with_audio=False)
+            outputs = self._decode(text, with_audio=False)
             return {**outputs, **self._griffin_lim(outputs)}
         return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
 
@@ -585,10 +601,12 @@ class Synthesizer:
     def _call(self, signature: str, **inputs: Any) -> dict[str, Any]:
         return call_signature(self._signatures[signature], self.folder, **inputs)
 
-    def _teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
+    def _teacher_forced(
+        self, symbols: Sequence[str], features: Sequence["Array"], speakers: Sequence[str]
+    ) -> list[TeacherForcedResult]:
         import numpy as np
 
-        labels, lengths = self._labels(symbols)
+        inputs = self._inputs(symbols, speakers)
         frames = np.array([len(feature_frames) for feature_frames in features], np.int32)
         padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
         for row, feature_frames in zip(padded, features, strict=True):
@@ -596,8 +614,8 @@ class Synthesizer:
 
         # A voice that ONNX Runtime runs loads its SavedModel here, once.
         if not self._signatures:
-            self._model, self._signatures = load_saved_model(self.folder, TEACHER_FORCED_SIGNATURES)
-        outputs = self._call("teacher_forced", symbols=labels, lengths=lengths, features=padded, frames=frames)
+            self._load(TEACHER_FORCED_SIGNATURES)
+        outputs = self._call("teacher_forced", **inputs, features=padded, frames=frames)
         results = []
         for index, text in enumerate(symbols):
             count = int(frames[index])
@@ -616,15 +634,20 @@ class Synthesizer:
         """Decoder steps that make so many frames."""
         return -(-frames // self.info.reduction)
 
-    def _labels(self, symbols: Sequence[str]) -> tuple["npt.NDArray[np.int32]", "npt.NDArray[np.int32]"]:
-        """Indices int32 [batch, symbols], padded with 0, and lengths int32 [batch]."""
+    def _inputs(self, symbols: Sequence[str], speakers: Sequence[str]) -> dict[str, Any]:
+        """Indices int32 [batch, symbols], padded with 0, lengths int32 [batch], and who speaks, int32 [batch]."""
         import numpy as np
 
         lengths = np.array([len(text) for text in symbols], np.int32)
         labels = np.zeros((len(symbols), int(lengths.max())), np.int32)
         for row, text in zip(labels, symbols, strict=True):
             row[: len(text)] = self.text.alphabet.encode(text)
-        return labels, lengths
+        inputs = {"symbols": labels, "lengths": lengths}
+        # A row of the speaker table for each text: a batch may mix speakers.
+        if self.speakers:
+            rows = [self.speakers.index(name) if name else self._own_speaker for name in speakers]
+            inputs[SPEAKERS] = np.array(rows, np.int32)
+        return inputs
 
 
 def check_speaker(speakers: Sequence[str], speaker: str, label: str) -> None:

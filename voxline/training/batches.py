@@ -177,6 +177,7 @@ class Batches:
       draft_weight: what an utterance whose text a model wrote counts in the loss, beside the 1 of the others; None:
         there may be none.
       readers: threads of `epoch`; 0: as many as there are cores, 2 to `MOST_READERS`.
+      speakers: rows of a table, in whose order batches number speakers; (): all are number 0.
 
     Attributes:
       waited: seconds that `epoch` has waited for its readers.
@@ -213,6 +214,7 @@ class Batches:
         parts: int = 1,
         draft_weight: float | None = None,
         readers: int = 0,
+        speakers: Sequence[str] = (),
     ) -> None:
         self.readers = readers or min(max(available_cores(), 2), MOST_READERS)
         self.waited = 0.0
@@ -229,7 +231,7 @@ class Batches:
         self.share = share
         self._alphabet = dataset.alphabet
         self.encodings: SupportsRows | None = None
-        self.speaker_rows: Mapping[str, int] = {}
+        self._speaker_rows = {name: row for row, name in enumerate(speakers)}
 
         # The records of the split, and its shards, which stay open.
         records = list(self._find_records(dataset, split))
@@ -424,10 +426,10 @@ class Batches:
 
     def _pad(self, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> Batch:
         batch = Batch.of(examples, buckets)
-        if not self.speaker_rows:
+        if not self._speaker_rows:
             return batch
         return dataclasses.replace(
-            batch, speakers=np.array([self.speaker_rows[example.speaker] for example in examples], np.int32)
+            batch, speakers=np.array([self._speaker_rows[example.speaker] for example in examples], np.int32)
         )
 
     def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:

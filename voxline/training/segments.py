@@ -171,7 +171,6 @@ class WaveformBatches(Batches):
 
     Args:
       needed_frames: the least of them, of a number of symbols; an utterance with fewer is left out.
-      speakers: rows of a table, in whose order batches number speakers; (): all are number 0.
       options: those of `Batches`.
 
     Attributes:
@@ -189,13 +188,11 @@ class WaveformBatches(Batches):
         split: str,
         *,
         needed_frames: Callable[[int], int] = lambda symbols: 1,
-        speakers: Sequence[str] = (),
         **options: Any,
     ) -> None:
         check_speeds(dataset)
         self._needed_frames = needed_frames
         super().__init__(dataset, split, **options)
-        self.speaker_rows = {name: row for row, name in enumerate(speakers)}
         self.hop = dataset.features.hop_length
         self._waveforms = RecordedWaveforms(dataset, split, [record.id for record in self._records])
 

@@ -1,5 +1,6 @@
 """The ONNX graph of a voice computes what its network computes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,16 @@ def normalization(bins: int = MELS) -> dict[str, Any]:
     return {"mean": RANDOM.normal(-3, 1, bins).tolist(), "deviation": RANDOM.uniform(0.5, 2, bins).tolist()}
 
 
-def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
-    """Both forms on a padded batch; returns the network's output."""
+def check_against(model: Any, max_steps: int, reduction: int = 1, speakers: Sequence[int] = ()) -> Any:
+    """Both forms on a padded batch, as speakers of these rows; returns the network's output."""
+    who: dict[str, Any] = {"speakers": np.array(speakers, np.int32)} if speakers else {}
     labels, counts = RANDOM.integers(0, SYMBOLS, (3, 11)).astype(np.int32), np.array([11, 4, 1], np.int32)
-    wanted = model.synthesize(labels, counts, max_steps=max_steps, noise=(7, 0), reduction=reduction)
-    session = onnxruntime.InferenceSession(
-        export_onnx_voice(model, max_steps=max_steps, reduction=reduction, noise=(7, 0))
+    wanted = model.synthesize(labels, counts, max_steps=max_steps, noise=(7, 0), reduction=reduction, **who)
+    graph = export_onnx_voice(
+        model, max_steps=max_steps, reduction=reduction, noise=(7, 0), several_speakers=bool(speakers)
     )
-    mels, frames, alignments, hit_limit = session.run(None, {"symbols": labels, "lengths": counts})
+    session = onnxruntime.InferenceSession(graph)
+    mels, frames, alignments, hit_limit = session.run(None, {"symbols": labels, "lengths": counts, **who})
     np.testing.assert_array_equal(frames, wanted.frames)
     np.testing.assert_array_equal(hit_limit, wanted.hit_limit)
     assert_close(alignments, wanted.alignment, relative_to_peak=1e-5)
@@ -56,6 +59,18 @@ def test_fastspeech_is_the_networks(energy: bool, pitch: bool, max_steps: int) -
     output = check_against(model, max_steps)
     assert output.hit_limit.numpy().any() == (max_steps == 40)
     assert len(set(output.frames.numpy().tolist())) == 3
+
+
+@pytest.mark.parametrize("speakers", [(), (2, 0, 1)])
+def test_fastspeech_of_several_speakers_is_the_networks(speakers: tuple[int, ...]) -> None:
+    """Without the input, the settings' speaker says all texts."""
+    table = {"speakers": 3, "speaker_units": 4, "speaker": 2}
+    settings = FastSpeechSettings.of({**TTS_SIZES["fastspeech"], **table})
+    model = FastSpeech(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
+    for weight in model.weights:
+        weight.assign(RANDOM.standard_normal(weight.shape) * (0.6 if weight.ndim == 1 else 0.3))
+    model.duration.last.bias.assign([2.0])
+    check_against(model, 400, speakers=speakers)
 
 
 def test_a_network_without_a_graph_is_refused_by_name() -> None:

@@ -241,14 +241,17 @@ class Voice:
 
     spoken = 0
     heard: ClassVar[list[Any]] = []
+    said_by: ClassVar[list[str]] = []
+    speakers: ClassVar[list[str]] = []
     features = FEATURES
 
     def __init__(self, folder: Path) -> None:
         self.text = types.SimpleNamespace(check_symbols=lambda text: None)
 
-    def teacher_forced(self, symbols: list[str], features: list[Any]) -> list[Any]:
+    def teacher_forced(self, symbols: list[str], features: list[Any], speakers: list[str]) -> list[Any]:
         Voice.spoken += len(symbols)
         Voice.heard += features
+        Voice.said_by += speakers
         return [types.SimpleNamespace(mels=one[:, :MELS] + 1) for one in features]
 
 
@@ -268,6 +271,20 @@ def test_a_vocoder_learns_from_the_mels_of_a_voice(
     monkeypatch.setattr(Voice, "features", FEATURES.model_copy(update={"log_floor": 1e-3}))
     with pytest.raises(SettingsError, match=r"train\.voice: .*the voice .* has: .*extract\.features\.log_floor"):
         voice_mels.use_mels_of_voice(spoken, tmp_path, FEATURES, tmp_path / "others")
+
+
+def test_a_voice_of_several_says_each_text_as_its_own_speaker(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voice_mels, "Synthesizer", Voice)
+    monkeypatch.setattr(Voice, "speakers", ["eve", "tone"])
+    monkeypatch.setattr(Voice, "said_by", [])
+    batches = train_batches(dataset)
+    voice_mels.use_mels_of_voice(batches, tmp_path, FEATURES, tmp_path / "mels")
+    assert Voice.said_by == ["tone"] * batches.utterances
+    monkeypatch.setattr(Voice, "speakers", ["eve", "joe"])
+    with pytest.raises(SettingsError, match=r"train\.voice does not speak as tone, who says train-\d+; .* eve, joe"):
+        voice_mels.use_mels_of_voice(batches, tmp_path, FEATURES, tmp_path / "others")
 
 
 def test_a_voice_that_reads_pitch_gets_that_of_the_recordings(

@@ -8,11 +8,14 @@ Signatures:
   teacher_forced  symbols and lengths as above, features float32 [batch, t, bins] (raw), frames int32 [batch] → mels,
                   alignments, mel_l1 float32 [batch]: mean absolute error over real frames and mels, in raw units.
 
+Of several speakers they take speakers int32 [batch] too, rows of the speaker table. `serving_default` is `synthesize`
+by symbols and lengths alone: the settings' speaker speaks.
+
 With `train.export.onnx` there is an ONNX graph of `speak` too: `onnx`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,10 @@ from voxline.families.tts import griffin_lim, losses
 from voxline.families.tts.onnx import export_onnx_voice
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
+from voxline.families.tts.vits.settings import SpeakerTableSettings
 from voxline.inference.model_info import AS_PUBLISHED
 from voxline.inference.onnx_model import ONNX_FILE
-from voxline.inference.synthesizer import SPEAK
+from voxline.inference.synthesizer import SPEAK, SPEAKERS
 from voxline.registry.parents import Parent
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import START, dataset_of, model_info, published_weights, write_exported
@@ -36,7 +40,8 @@ TEXT_SIGNATURE = (
     tf.TensorSpec([None, None], tf.int32, name="symbols"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
-
+SPEAKER_SPEC = tf.TensorSpec([None], tf.int32, name=SPEAKERS)
+"""Input of a voice of several speakers."""
 
 SHARPENER = "sharpener_weights"
 """Attribute of `TtsGraph` with the weights of a sharpener."""
@@ -48,10 +53,18 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
     Args:
       reduction: frames per decoder step, as the weights were trained.
       sharpener: a `Sharpener` between the post-net and the vocoder; None: none.
+      several_speakers: whether who speaks is an input.
     """
 
     def __init__(
-        self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int, sharpener: Any = None
+        self,
+        model: Any,
+        settings: TtsTrainSettings,
+        dataset: Dataset,
+        reduction: int,
+        sharpener: Any = None,
+        *,
+        several_speakers: bool = False,
     ) -> None:
         super().__init__()
         self._griffin_lim = settings.griffin_lim
@@ -70,25 +83,38 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
             self._sharpen = lambda mels, frames: sharpener(mels, frames)
             self.sharpener_weights = [variable.value for variable in sharpener.weights]
 
-        # A function of its own is built, saved and loaded once for both signatures.
-        @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
-        def decode(symbols: Tensor, lengths: Tensor) -> Any:
-            noise = tf.constant(INFERENCE_NOISE)
-            output = model.synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=reduction)
-            mels, linear = self._finish(output.mels, output.linear, tf.cast(output.frames, tf.int32))
-            return output._replace(mels=mels, linear=linear)
-
-        self._decode: Callable[[Tensor, Tensor], Any] = lambda symbols, lengths: decode(symbols, lengths)
-
-    @tf.function(  # type: ignore[untyped-decorator]
-        input_signature=(
+        # Networks of one speaker take no argument of the speakers.
+        who_speaks = (SPEAKER_SPEC,) if several_speakers else ()
+        text = (*TEXT_SIGNATURE, *who_speaks)
+        recording = (
             *TEXT_SIGNATURE,
             tf.TensorSpec([None, None, None], tf.float32, name="features"),
             tf.TensorSpec([None], tf.int32, name="frames"),
-        ),
-        autograph=False,
-    )
-    def teacher_forced(self, symbols: Tensor, lengths: Tensor, features: Tensor, frames: Tensor) -> dict[str, Tensor]:
+            *who_speaks,
+        )
+        self._speaker = settings.model.speaker if isinstance(settings.model, SpeakerTableSettings) else 0
+
+        # A function of its own is built, saved and loaded once for both signatures.
+        @tf.function(input_signature=text, autograph=False)  # type: ignore[untyped-decorator]
+        def decode(symbols: Tensor, lengths: Tensor, speakers: Tensor | None = None) -> Any:
+            noise = tf.constant(INFERENCE_NOISE)
+            output = model.synthesize(
+                symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=reduction, **_named(speakers)
+            )
+            mels, linear = self._finish(output.mels, output.linear, tf.cast(output.frames, tf.int32))
+            return output._replace(mels=mels, linear=linear)
+
+        self._decode: Callable[..., Any] = lambda *inputs, **named: decode(*inputs, **named)
+        self.teacher_forced = tf.function(self._teacher_forced, input_signature=recording, autograph=False)
+        self.synthesize = tf.function(self._synthesize, input_signature=text, autograph=False)
+        self.speak = tf.function(self._speak, input_signature=text, autograph=False)
+        self.serving_default = self.synthesize
+        if several_speakers:
+            self.serving_default = tf.function(self._synthesize_own, input_signature=TEXT_SIGNATURE, autograph=False)
+
+    def _teacher_forced(
+        self, symbols: Tensor, lengths: Tensor, features: Tensor, frames: Tensor, speakers: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Feeds the decoder recorded frames."""
 
         # Padding of the raw features may be anything: it is zero before and after the normalization.
@@ -97,7 +123,9 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         noise = tf.constant(INFERENCE_NOISE)
         target = self._mask(self._normalize(self._mask(features, frames)), frames)
 
-        output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
+        output = self._network(
+            symbols, lengths, target, frames, noise=noise, reduction=self._reduction, **_named(speakers)
+        )
 
         # A decoder of several frames a step makes some more than were recorded.
         mels = self._mask(self._finish(output.mels, output.linear, frames)[0][:, :longest], frames)
@@ -134,19 +162,26 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         """Masked mels, of raw ones."""
         return {"mels": self._mask(mels[:, : tf.reduce_max(frames)], frames), "frames": frames}
 
-    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
-    def synthesize(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+    def _synthesize(self, symbols: Tensor, lengths: Tensor, speakers: Tensor | None = None) -> dict[str, Tensor]:
         """Runs the decoder on its own frames."""
-        output = self._decode(symbols, lengths)
+        output = self._decode(symbols, lengths, **_named(speakers))
         audio = self._vocode(output.mels, output.linear, tf.cast(output.frames, tf.int32))
         return {**audio, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
 
-    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
-    def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+    def _synthesize_own(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """Runs `synthesize` as the settings' speaker."""
+        return self._synthesize(symbols, lengths, tf.fill(tf.shape(lengths), self._speaker))
+
+    def _speak(self, symbols: Tensor, lengths: Tensor, speakers: Tensor | None = None) -> dict[str, Tensor]:
         """Runs `synthesize` without waveforms."""
-        output = self._decode(symbols, lengths)
+        output = self._decode(symbols, lengths, **_named(speakers))
         features = self._mels(output.mels, tf.cast(output.frames, tf.int32))
         return {**features, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
+
+
+def _named(speakers: Tensor | None) -> dict[str, Tensor]:
+    """The argument of a network of several speakers; nothing for others, which do not take it."""
+    return {} if speakers is None else {SPEAKERS: speakers}
 
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
@@ -182,6 +217,7 @@ def export_tts(
     weights: Arrays,
     training: dict[str, Any],
     sharpener: Any = None,
+    speakers: Sequence[str] = (),
 ) -> None:
     """Writes the exported model, whole or not at all.
 
@@ -189,6 +225,7 @@ def export_tts(
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training; its `best_step` decides the reduction factor.
       sharpener: as `TtsGraph` takes it.
+      speakers: names of the rows of its speaker table; (): one speaker.
     """
 
     # A model without cuDNN kernels, in float32, with the trained weights.
@@ -197,12 +234,13 @@ def export_tts(
         variable.assign(weights[f"model/{index}"])
 
     reduction = settings.trained_reduction(int(training["best_step"]))
-    module = TtsGraph(model, settings, dataset, reduction, sharpener)
+    several = bool(speakers)
+    module = TtsGraph(model, settings, dataset, reduction, sharpener, several_speakers=several)
 
     # Names by which serving calls the graphs.
     signatures = {
         "synthesize": module.synthesize,
-        "serving_default": module.synthesize,
+        "serving_default": module.serving_default,
         SPEAK: module.speak,
         "teacher_forced": module.teacher_forced,
     }
@@ -215,6 +253,7 @@ def export_tts(
             noise=INFERENCE_NOISE,
             precision=settings.export.onnx,
             sharpener=sharpener,
+            several_speakers=several,
         )
 
     # What an application needs besides the graph.
@@ -227,5 +266,6 @@ def export_tts(
         frontend=dataset.frontend,
         max_steps=module.max_steps,
         reduction=reduction,
+        **({"speakers": list(speakers)} if several else {}),
     )
     write_exported(folder, module, signatures, info, files)

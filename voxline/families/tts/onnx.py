@@ -1,12 +1,12 @@
 """A voice as one ONNX graph: symbols in, raw mels out, for `voxline.inference.synthesizer` without TensorFlow.
 
-Input    symbols int32 [batch, n]; lengths int32 [batch]
+Input    symbols int32 [batch, n]; lengths int32 [batch]; of several speakers, speakers int32 [batch] too
 Output   mels float32 [batch, t, mels], raw, zero beyond a row's frames; frames int32 [batch]; alignments float32
          [batch, steps, n]; hit_limit bool [batch]: as the signature `speak` of the SavedModel
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,11 @@ from onnx import TensorProto
 from voxline.errors import SettingsError
 from voxline.families.tts.onnx_sharpener import add_sharpener
 from voxline.families.tts.onnx_tacotron2 import Decoding, Precision, add_tacotron2
+from voxline.inference.synthesizer import SPEAKERS
 from voxline.training.onnx_graph import Graph, Name, to_numpy
+
+_NETWORKS = ("fastspeech", "tacotron2")
+"""`train.model.kind` of the networks that have a graph."""
 
 
 class VoiceOutput(NamedTuple):
@@ -35,6 +39,7 @@ def export_onnx_voice(
     noise: Sequence[int] = (0, 0),
     precision: Precision = "float32",
     sharpener: Any = None,
+    several_speakers: bool = False,
 ) -> bytes:
     """Builds the graph of a network.
 
@@ -46,6 +51,7 @@ def export_onnx_voice(
       precision: int8: the weights of the decoder's LSTMs and of convolutions are integers of 8 bits, and what they are
         multiplied by is rounded too.
       sharpener: a `Sharpener` of the mels; None: none.
+      several_speakers: whether who speaks is an input; else it is the settings' speaker.
 
     Raises:
       SettingsError: the network is not known here, or has no 8-bit form.
@@ -56,13 +62,21 @@ def export_onnx_voice(
     check_onnx_voice(kind, precision)
     graph = Graph()
     counts = graph("Cast", "lengths", to=TensorProto.INT64)
-    output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision))
+    how = Decoding(max_steps, reduction, noise, precision)
+    if kind == "fastspeech":
+        output = _fastspeech(graph, model, counts, how, several_speakers)
+    else:
+        output = VoiceOutput(*add_tacotron2(graph, model, counts, how))
     mels = output.mels if sharpener is None else add_sharpener(graph, sharpener, output.mels, output.frames)
     mels = graph("Add", graph("Mul", mels, model._deviation[: model.mels]), model._mean[: model.mels])
 
     return graph.finish(
         "voice",
-        [("symbols", TensorProto.INT32, ["batch", "symbols"]), ("lengths", TensorProto.INT32, ["batch"])],
+        [
+            ("symbols", TensorProto.INT32, ["batch", "symbols"]),
+            ("lengths", TensorProto.INT32, ["batch"]),
+            *([(SPEAKERS, TensorProto.INT32, ["batch"])] if several_speakers else []),
+        ],
         [
             ("mels", graph.mask(mels, output.frames, 1, 3), TensorProto.FLOAT, ["batch", "frames", model.mels]),
             ("frames", graph("Cast", output.frames, to=TensorProto.INT32), TensorProto.INT32, ["batch"]),
@@ -81,7 +95,7 @@ def check_onnx_voice(kind: str, precision: str) -> None:
     if kind not in _NETWORKS:
         raise SettingsError(
             f"train.export.onnx: no ONNX graph is known for train.model.kind {kind!r}; accepted: "
-            f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
+            f"{', '.join(_NETWORKS)}. Set train.export.onnx to none"
         )
 
     if precision != "float32" and kind != "tacotron2":
@@ -91,16 +105,18 @@ def check_onnx_voice(kind: str, precision: str) -> None:
         )
 
 
-def _tacotron2(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOutput:
-    return VoiceOutput(*add_tacotron2(graph, model, counts, how))
-
-
-def _fastspeech(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOutput:
+def _fastspeech(graph: Graph, model: Any, counts: Name, how: Decoding, several_speakers: bool) -> VoiceOutput:
     """`FastSpeech.synthesize`."""
 
     # [batch, symbols, channels]
     embedded = graph("Gather", to_numpy(model.embedding.embeddings), "symbols")
     encoded = _blocks(graph, model.encoder, embedded, counts)
+    if model.speakers is not None:
+        # What is added for who speaks, [batch or 1, 1, channels].
+        who = SPEAKERS if several_speakers else np.array([model.settings.speaker])
+        row = graph("Gather", to_numpy(model.speakers), who)
+        encoded = graph("Add", encoded, graph("Unsqueeze", graph.dense(row, model.speaker), np.array([1])))
+
     log_durations = graph("Squeeze", _column(graph, model.duration, encoded, counts), np.array([2]))
 
     # Predicted prosody is added to the encoded symbols.
@@ -169,10 +185,3 @@ def _column(graph: Graph, predictor: Any, value: Name, counts: Name) -> Name:
         value = graph.convolution(graph.mask(value, counts, 1, 3), to_numpy(layer.kernel), to_numpy(layer.bias))
         value = graph.layer_norm(graph("Relu", value), norm)
     return graph.dense(value, predictor.last)
-
-
-_NETWORKS: dict[str, Callable[[Graph, Any, Name, Decoding], VoiceOutput]] = {
-    "fastspeech": _fastspeech,
-    "tacotron2": _tacotron2,
-}
-"""`train.model.kind` → network."""

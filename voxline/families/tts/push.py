@@ -87,11 +87,13 @@ class TtsPushFamily:
         ]
 
     def usage(self, model: ModelInfo, name: str, version: int) -> str:
+        speakers = " and `speakers` int32 [batch] (rows of the speaker table)" if model.speakers else ""
         return shell_usage(
             f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav",
-            "Signature `synthesize`: inputs `symbols` int32 [batch, symbols] (indices into the alphabet) and `lengths` "
-            "int32 [batch]; outputs `mels` float32 [batch, frames, mels], `frames` int32 [batch], `alignments` float32 "
-            f"[batch, steps, symbols], `waveforms` float32 [batch, samples] at {model.sample_rate:,} Hz, `samples` "
+            "Signature `synthesize`: inputs `symbols` int32 [batch, symbols] (indices into the alphabet), `lengths` "
+            f"int32 [batch]{speakers}; outputs `mels` float32 [batch, frames, mels], `frames` int32 [batch], "
+            "`alignments` float32 [batch, steps, symbols], `waveforms` float32 [batch, samples] at "
+            f"{model.sample_rate:,} Hz, `samples` "
             "int32 [batch] and `hit_limit` bool [batch].",
         )
 

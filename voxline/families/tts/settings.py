@@ -22,7 +22,12 @@ from voxline.components.push.settings import (
     PushSettings,
 )
 from voxline.errors import SettingsError
-from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2Settings, TtsModelSettings
+from voxline.families.tts.networks.settings import (
+    FastSpeechSettings,
+    FastSpeechTrainingSettings,
+    Tacotron2Settings,
+    TtsModelSettings,
+)
 from voxline.families.tts.vits.settings import VitsSettings, VitsTrainingSettings
 from voxline.inference.pace import PAUSES_SECONDS, USUAL_PACE, Pace
 from voxline.settings import Settings
@@ -209,6 +214,9 @@ class TtsTrainSettings(TrainSettings):
         TeacherForcingSettings(), description="share of decoder steps that are fed recorded frames"
     )
     griffin_lim: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
+    fastspeech: FastSpeechTrainingSettings = pydantic.Field(
+        FastSpeechTrainingSettings(), description="how a model of the kind fastspeech learns"
+    )
     vits: VitsTrainingSettings = pydantic.Field(
         VitsTrainingSettings(), description="how a model of the kind vits learns"
     )
@@ -267,6 +275,15 @@ class TtsTrainSettings(TrainSettings):
             )
         if self.xla:
             raise ValueError(f"{self.not_compiled()}; set xla to false")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_kind_of_fastspeech(self) -> Self:
+        if self.model.kind != "fastspeech" and self.fastspeech != FastSpeechTrainingSettings():
+            raise ValueError(
+                f"fastspeech is about a model of the kind fastspeech, and model.kind is {self.model.kind!r}; leave it "
+                "out"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
@@ -334,6 +351,14 @@ class TtsTrainSettings(TrainSettings):
                 f"{needed}, and the features are {features.kind}; set extract.features.kind to "
                 f"{' or '.join(map(repr, accepted))}"
             )
+
+    @property
+    def learns_speakers(self) -> bool:
+        """Whether a corpus of several speakers makes a voice of several: the kind has a table, and the settings say
+        no other.
+        """
+        sections = {"fastspeech": self.fastspeech.speakers, "vits": self.vits.speakers}
+        return sections.get(self.model.kind) == "corpus"
 
     @property
     def sharpens(self) -> bool:

@@ -115,7 +115,7 @@ def _sharpen(
     # model.json names the recognizer by version, even if the config says @production.
     pinned = sharpen_settings.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
     settings = TtsTrainSettings.of(info.settings).model_copy(update={"sharpen": pinned})
-    export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training)
+    export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training, info.speakers)
     write_model_info(model, msgspec.structs.replace(read_model_info(model), dataset=info.dataset))
     training_data = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
     training_data.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)

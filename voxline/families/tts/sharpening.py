@@ -251,6 +251,7 @@ def export_sharpened(
     voice: Sequence[Any],
     weights: Arrays,
     training: dict[str, Any],
+    speakers: Sequence[str] = (),
 ) -> None:
     """Writes the voice with the sharpener in its graphs, whole or not at all.
 
@@ -259,13 +260,14 @@ def export_sharpened(
       voice: its weights.
       weights: of the sharpener, as `TrainModule.weights` returned them.
       training: what model.json says about the training.
+      speakers: as of `export_tts`.
     """
     sharpener = build_sharpener(settings.sharpen, settings.seed)
     for index, variable in enumerate(sharpener.weights):
         variable.assign(weights[f"model/{index}"])
 
     arrays = {f"model/{index}": array for index, array in enumerate(voice)}
-    export_tts(folder, settings, dataset, arrays, training, sharpener)
+    export_tts(folder, settings, dataset, arrays, training, sharpener, speakers)
 
 
 def export_tts_again(model: Path, form: TtsExportForm, folder: Path) -> None:
@@ -284,12 +286,13 @@ def export_tts_again(model: Path, form: TtsExportForm, folder: Path) -> None:
     if settings.export.onnx != "none":
         check_onnx_voice(settings.model.kind, settings.export.onnx)
 
+    speakers = trained.info.speakers
     if settings.sharpens:
         sharpener = {f"model/{index}": array for index, array in enumerate(read_exported_weights(model, SHARPENER))}
         voice = list(trained.weights.values())
-        export_sharpened(folder, settings, trained.dataset, voice, sharpener, trained.training)
+        export_sharpened(folder, settings, trained.dataset, voice, sharpener, trained.training, speakers)
     else:
-        export_tts(folder, settings, trained.dataset, trained.weights, trained.training)
+        export_tts(folder, settings, trained.dataset, trained.weights, trained.training, speakers=speakers)
     trained.complete(folder, form)
 
 

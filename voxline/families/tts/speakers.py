@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsTrainSettings
-from voxline.families.tts.vits.settings import VitsSettings
+from voxline.families.tts.vits.settings import SpeakerTableSettings
 
 USUAL_UNITS = 256
 """Values of a speaker where the settings do not say, as the authors of VITS have it."""
@@ -23,14 +23,14 @@ def speakers_of(dataset: Dataset, settings: TtsTrainSettings) -> list[str]:
       WorkError: some utterances have a speaker and others none, or dev or test has a speaker of its own.
     """
     sizes = settings.model
-    if not isinstance(sizes, VitsSettings) or settings.vits.speakers == "one":
+    if not isinstance(sizes, SpeakerTableSettings) or not settings.learns_speakers:
         return []
     rows = list(dataset.rows())
     names = sorted({row.speaker for row in rows if row.split == "train" and row.speaker})
     if not names or (len(names) == 1 and (sizes.speakers or not sizes.speaker_units)):
         return []
 
-    advice = "name who speaks, or train all of it as one voice (train.vits.speakers: one)"
+    advice = f"name who speaks, or train all of it as one voice (train.{settings.model.kind}.speakers: one)"
     nobodys = [row.id for row in rows if not row.speaker]
     if nobodys:
         raise WorkError(
@@ -55,7 +55,7 @@ def with_speakers(settings: TtsTrainSettings, names: Sequence[str]) -> TtsTrainS
       SettingsError: the settings have a table of another size.
     """
     sizes = settings.model
-    if not names or not isinstance(sizes, VitsSettings):
+    if not names or not isinstance(sizes, SpeakerTableSettings):
         return settings
     if sizes.speakers not in (0, len(names)):
         raise SettingsError(
@@ -63,7 +63,7 @@ def with_speakers(settings: TtsTrainSettings, names: Sequence[str]) -> TtsTrainS
             "it out, and the table has these"
         )
     table = {"speakers": len(names), "speaker_units": sizes.speaker_units or USUAL_UNITS}
-    model = VitsSettings.of({**sizes.plain(), **table}, source="train.model")
+    model = type(sizes).of({**sizes.plain(), **table}, source="train.model")
     return settings.model_copy(update={"model": model})
 
 

@@ -187,10 +187,11 @@ def synthesize_samples(
         except SettingsError as error:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
 
+    speakers = speakers_asked_for(synthesizer, utterances, strict=strict)
     forced: Sequence[TeacherForcedResult | None] = [None] * len(texts)
     if not synthesizer.makes_samples:
-        forced = synthesizer.teacher_forced(texts, features)
-    synthesized = synthesizer.synthesize_symbols(texts, speakers_asked_for(synthesizer, utterances, strict=strict))
+        forced = synthesizer.teacher_forced(texts, features, speakers)
+    synthesized = synthesizer.synthesize_symbols(texts, speakers)
     for utterance, result in zip(utterances, synthesized, strict=True):
         # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
         if not len(result.mels):

@@ -1,6 +1,7 @@
 """TTS training: mels, stop token and attention; validation by free synthesis of some of dev's texts."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,30 @@ import numpy.typing as npt
 from voxline.audio.dtw import dtw
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.griffin_lim import features_to_waveform
+from voxline.data.dataset import Dataset
 from voxline.families.tts.export import export_tts
 from voxline.families.tts.networks.tts_network import TtsOutput
 from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
 from voxline.families.tts.train_module import TtsTrainModule
+from voxline.inference.model_info import ModelInfo
+from voxline.inference.synthesizer import SPEAKERS
 from voxline.metrics.attention import compute_attention_metrics
+from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.batches import Batch, Batches
 from voxline.training.checkpoints import Arrays
 from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.warm_start import MARK
 
 Values = npt.NDArray[np.floating]
 Image = npt.NDArray[np.uint8]
 
 LOGGED_SAMPLES = 2
 """Utterances that each validation draws and plays."""
+
+SPEAKER_LAYER = "speaker"
+"""Name of each layer that reads a row of the speaker table."""
 
 MAX_LENGTH_RATIO = 1.5
 """Validation cuts a synthesis at this many times the longest recording of its batch."""
@@ -61,16 +71,27 @@ class TtsTask(TrainingTask):
     dev: Batches
     decoder_parts = ("decoder", "postnet", "spectrum")
 
+    def __init__(self, settings: TtsTrainSettings, dataset: Dataset) -> None:
+        self.speakers = speakers_of(dataset, settings)
+        if self.speakers:
+            print_status(f"train: a voice of {len(self.speakers):,} speakers: {name_speakers(self.speakers)}")
+        super().__init__(with_speakers(settings, self.speakers), dataset)
+
     def build_batches(self) -> tuple[Batches, Batches]:
         # A stride of 1 leaves out texts with more symbols than frames. Nobody speaks that fast: such a text belongs to
         # another recording, and a long one takes all memory. The auxiliary CTC could not align it either.
-        return self.batches_of_splits(Batches, time_stride=1)
+        return self.batches_of_splits(Batches, time_stride=1, speakers=self.speakers)
 
     def build_module(self) -> TtsTrainModule:
-        return TtsTrainModule(self.settings, self.dataset, self.strategy)
+        return TtsTrainModule(self.settings, self.dataset, self.strategy, several_speakers=bool(self.speakers))
 
     def symbol_axis(self, name: str) -> int | None:
         return 0 if name.startswith("embedding/") else None
+
+    def adapt_weight(
+        self, name: str, value: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], parent: ModelInfo
+    ) -> npt.NDArray[Any] | None:
+        return adapt_speakers(name, value, fresh, parent, self.speakers)
 
     @property
     def infeasible_advice(self) -> str:
@@ -115,7 +136,7 @@ class TtsTask(TrainingTask):
         )
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
-        export_tts(folder, self.settings, self.dataset, weights, training)
+        export_tts(folder, self.settings, self.dataset, weights, training, speakers=self.speakers)
 
     def _validation_batch(self) -> Batch:
         """Some utterances of dev, from its shortest to its longest."""
@@ -165,6 +186,33 @@ class TtsTask(TrainingTask):
             lines.append(f"| {batch.ids[row]} | {batch.texts[row]} |")
 
         return Samples({"texts": "\n".join(lines)}, images, audio, features.sample_rate)
+
+
+def adapt_speakers(
+    name: str,
+    value: npt.NDArray[Any] | None,
+    fresh: npt.NDArray[Any],
+    parent: ModelInfo,
+    speakers: Sequence[str],
+) -> npt.NDArray[Any] | None:
+    """A weight of a parent for a voice of other speakers, as `TrainingTask.adapt_weight` gives it; rows go by name.
+
+    Args:
+      speakers: of the new voice's table; (): it has none that the corpus names.
+    """
+    # The parent's speakers keep their rows, and a new one begins as the mean of all of them.
+    if name == SPEAKERS and value is not None and speakers and value.shape[1:] == fresh.shape[1:]:
+        names = parent.speakers or [f"{MARK}{row}" for row in range(len(value))]
+        rows = dict(zip(names, value, strict=True))
+        return np.stack([rows.get(speaker, value.mean(axis=0)) for speaker in speakers])
+
+    # A voice without a table begins as it is for every speaker: nothing is added for one yet.
+    if value is None and not parent.model_settings.get("speakers") and speakers:
+        if name == SPEAKERS:
+            return fresh
+        if f"/{SPEAKER_LAYER}/" in f"/{name}":
+            return np.zeros_like(fresh)
+    return value
 
 
 COLOR_MAP = np.array([[0, 0, 4], [80, 18, 123], [182, 54, 121], [251, 136, 97], [252, 253, 191]], np.float64)

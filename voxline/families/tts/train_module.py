@@ -35,10 +35,16 @@ class TtsTrainModule(TrainModule):
     """A TTS model with its optimizer.
 
     The graph key is (reduction factor, whether some decoder steps are fed the decoder's own frames).
+
+    Args:
+      several_speakers: whether batches say who speaks; else it is the settings' speaker.
     """
 
-    def __init__(self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(
+        self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any, *, several_speakers: bool = False
+    ) -> None:
         self.settings = settings
+        self.several_speakers = several_speakers
         self.features = dataset.features
 
         symbols = len(dataset.alphabet.symbols)
@@ -97,7 +103,9 @@ class TtsTrainModule(TrainModule):
         """Mels of the recording's durations, and the loss but for the auxiliary CTC; weights as in the papers."""
 
         # Durations are predicted as logarithms: a frame too many is worse for a short symbol.
-        aligned = self.model.align(batch.labels, batch.counts, target, batch.frames, training=True, noise=noise)
+        aligned = self.model.align(
+            batch.labels, batch.counts, target, batch.frames, training=True, noise=noise, **self._who_speaks(batch)
+        )
         log_durations = tf.math.log(tf.maximum(aligned.durations, 1.0))
         mels = target[..., : self.features.mels]
         terms = {
@@ -163,7 +171,15 @@ class TtsTrainModule(TrainModule):
         # Dropout of the pre-net stays on, from a fixed seed, as at inference.
         target = self._normalize(batch)
         noise = tf.constant(INFERENCE_NOISE)
-        output = self.model(batch.labels, batch.counts, target, batch.frames, noise=noise, reduction=graph_key[0])
+        output = self.model(
+            batch.labels,
+            batch.counts,
+            target,
+            batch.frames,
+            noise=noise,
+            reduction=graph_key[0],
+            **self._who_speaks(batch),
+        )
         return {"loss": losses.masked_distance(output.mels, target[..., : self.features.mels], batch.frames)}
 
     def synthesize(self, batch: Batch, step: int, max_frames: int) -> TtsOutput:
@@ -176,7 +192,9 @@ class TtsTrainModule(TrainModule):
 
         # A graph for each reduction and length.
         reduction = self.settings.trained_reduction(step)
-        output = self._synthesis_graph(reduction, math.ceil(max_frames / reduction))(batch.labels, batch.counts)
+        speakers = np.zeros(len(batch.counts), np.int32) if batch.speakers is None else batch.speakers
+        graph = self._synthesis_graph(reduction, math.ceil(max_frames / reduction))
+        output = graph(batch.labels, batch.counts, speakers)
         arrays: list[Any] = [None if part is None else np.asarray(part) for part in output]
         return TtsOutput(*arrays)
 
@@ -184,17 +202,26 @@ class TtsTrainModule(TrainModule):
         """Mels and linear spectrum (or None) as raw features."""
         return denormalize_output(self.model, output.mels, output.linear)
 
+    def _who_speaks(self, batch: BatchTensors) -> dict[str, Any]:
+        """The argument of a network of several speakers; nothing for others, which do not take it."""
+        return {"speakers": batch.speakers} if self.several_speakers else {}
+
     def _normalize(self, batch: BatchTensors) -> Tensor:
         # Zeros would not be zero after the normalization, so padding is set again.
         real = tf.expand_dims(tf.sequence_mask(batch.frames, tf.shape(batch.features)[1]), -1)
         return tf.where(real, self.model.normalize(batch.features), 0.0)
 
     def _make_synthesis_graph(self, reduction: int, max_steps: int) -> Any:
-        def synthesize(labels: Tensor, counts: Tensor) -> Any:
+        def synthesize(labels: Tensor, counts: Tensor, speakers: Tensor) -> Any:
             noise = tf.constant(INFERENCE_NOISE)
-            return self.model.synthesize(labels, counts, max_steps=max_steps, noise=noise, reduction=reduction)
+            who = {"speakers": speakers} if self.several_speakers else {}
+            return self.model.synthesize(labels, counts, max_steps=max_steps, noise=noise, reduction=reduction, **who)
 
-        signature = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32))
+        signature = (
+            tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None], tf.int32),
+        )
         return tf.function(synthesize, input_signature=signature, autograph=False)
 
 

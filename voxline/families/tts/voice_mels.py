@@ -12,6 +12,7 @@ import numpy as np
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.reader import Example
 from voxline.errors import SettingsError
+from voxline.families.tts.speakers import name_speakers
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import check_same_mels
 from voxline.progress import Progress, print_status
@@ -31,7 +32,7 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
       folder: for the mels, a file for each utterance; if it exists, the mels in it are used.
 
     Raises:
-      SettingsError: the voice makes mels of other settings, or cannot read a text.
+      SettingsError: the voice makes mels of other settings, cannot read a text, or does not have a speaker.
     """
 
     # Mels of a killed run are used again: the folder appears once all are in it.
@@ -44,14 +45,15 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
             for first in range(0, batches.utterances, AT_A_TIME):
                 rows = range(first, min(first + AT_A_TIME, batches.utterances))
                 examples = [batches.example(row) for row in rows]
-                _check_texts(synthesizer, examples)
+                _check_examples(synthesizer, examples)
 
                 # Teacher forcing needs features of the voice's kind, which may have more columns than the vocoder's.
                 recorded = [
                     batches.features_for(synthesizer.features, row, example.features)
                     for row, example in zip(rows, examples, strict=True)
                 ]
-                spoken = synthesizer.teacher_forced([example.text for example in examples], recorded)
+                speakers = [example.speaker for example in examples] if synthesizer.speakers else []
+                spoken = synthesizer.teacher_forced([example.text for example in examples], recorded, speakers)
                 for row, example in zip(rows, spoken, strict=True):
                     np.save(unfinished / f"{row}.npy", example.mels)
                 progress.advance(len(rows))
@@ -59,9 +61,14 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
     batches.voice_mels = folder
 
 
-def _check_texts(synthesizer: Synthesizer, examples: list[Example]) -> None:
+def _check_examples(synthesizer: Synthesizer, examples: list[Example]) -> None:
     for example in examples:
         try:
             synthesizer.text.check_symbols(example.text)
         except SettingsError as error:
             raise SettingsError(f"train.voice cannot read the text of {example.id}: {error}") from None
+        if synthesizer.speakers and example.speaker not in synthesizer.speakers:
+            raise SettingsError(
+                f"train.voice does not speak as {example.speaker or 'nobody'}, who says {example.id}; it speaks as "
+                f"{name_speakers(synthesizer.speakers)}"
+            )

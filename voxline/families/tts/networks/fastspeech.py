@@ -117,6 +117,14 @@ class FastSpeech(TtsNetwork):
             self.pitch = Predictor(settings, PITCH_NOISE, [next(source) for _ in range(3)], dtype=precision)
             self.higher = layers.Dense(settings.channels, kernel_initializer=glorot(next(source)), dtype=precision)
 
+        # The speaker table draws its seeds last of all, for the same reason.
+        self.speakers: Any = None
+        self.speaker: Any = None
+        if settings.speakers:
+            shape = (settings.speakers, settings.speaker_units)
+            self.speakers = self.add_weight(shape=shape, initializer=glorot(next(source)), name="speakers")
+            self.speaker = layers.Dense(settings.channels, kernel_initializer=glorot(next(source)), dtype=precision)
+
     def call(
         self,
         labels: Tensor,
@@ -126,6 +134,7 @@ class FastSpeech(TtsNetwork):
         training: bool = False,
         noise: Tensor | None = None,
         reduction: int | None = None,
+        speakers: Tensor | None = None,
     ) -> TtsOutput:
         """Predicts mels of a recording's durations, energy and pitch.
 
@@ -134,8 +143,9 @@ class FastSpeech(TtsNetwork):
           features: float32 [batch, frames, bins], normalized; frames: int [batch], real frames.
           training: drop activations; noise: int [2], the seed of it.
           reduction: of no effect: all frames are made in one step.
+          speakers: int32 [batch], rows of the speaker table; None: the settings' speaker.
         """
-        return self.align(labels, counts, features, frames, training, noise).output
+        return self.align(labels, counts, features, frames, training, noise, speakers).output
 
     def align(
         self,
@@ -145,6 +155,7 @@ class FastSpeech(TtsNetwork):
         frames: Tensor,
         training: bool = False,
         noise: Tensor | None = None,
+        speakers: Tensor | None = None,
     ) -> AlignedOutput:
         """Predicts mels as a call does, and returns them with all that the loss compares."""
         labels, counts, frames = (ops.cast(array, "int32") for array in (labels, counts, frames))
@@ -159,8 +170,8 @@ class FastSpeech(TtsNetwork):
         durations = ops.sum(path, axis=1)
         noise = noise if training else None
 
-        # Predictions from the text alone.
-        encoded = self._encode(embedded, counts, noise)
+        # Predictions from the text and who speaks.
+        encoded = self._add_speaker(self._encode(embedded, counts, noise), speakers)
         log_durations = self.duration(encoded, counts, noise=noise)
         predicted_energy, predicted_pitch = self._predict_prosody(encoded, counts, noise)
         energy = pitch = None
@@ -227,6 +238,7 @@ class FastSpeech(TtsNetwork):
         max_steps: int,
         noise: Tensor | None = None,
         reduction: int | None = None,
+        speakers: Tensor | None = None,
     ) -> TtsOutput:
         """Predicts mels of predicted durations, energy and pitch.
 
@@ -234,12 +246,14 @@ class FastSpeech(TtsNetwork):
           labels, counts: as in a call.
           max_steps: frames after which a row is cut.
           noise, reduction: of no effect: nothing is drawn, and all frames are made in one step.
+          speakers: as in a call.
         """
         labels = ops.cast(labels, "int32")
         counts = ops.cast(counts, "int32")
 
         # [batch, symbols, channels]
         encoded = self._encode(mask_padding(self.embedding(labels), counts), counts, None)
+        encoded = self._add_speaker(encoded, speakers)
         log_durations = self.duration(encoded, counts)
         encoded = self._add_prosody(encoded, *self._predict_prosody(encoded, counts, None))
 
@@ -266,6 +280,22 @@ class FastSpeech(TtsNetwork):
         for index, block in enumerate(blocks):
             x = dropout(block(mask_padding(x, counts)), self.settings.dropout, noise is not None, noise, stream + index)
         return mask_padding(x, counts)
+
+    def _add_speaker(self, encoded: Tensor, speakers: Tensor | None) -> Tensor:
+        """Encoded symbols of a speaker, [batch, symbols, channels]: durations, prosody and frames follow from them.
+
+        Args:
+          speakers: as in a call.
+        """
+        if self.speakers is None:
+            return encoded
+
+        # [batch or 1, 1, units], the same for each symbol.
+        if speakers is None:
+            rows = ops.reshape(self.speakers[self.settings.speaker], (1, 1, self.settings.speaker_units))
+        else:
+            rows = ops.expand_dims(ops.take(self.speakers, speakers, axis=0), 1)
+        return encoded + self.speaker(ops.cast(rows, self.compute_dtype))
 
     def _predict_prosody(
         self, encoded: Tensor, counts: Tensor, noise: Tensor | None

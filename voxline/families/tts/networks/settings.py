@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
-from voxline.families.tts.vits.settings import VitsSettings
+from voxline.families.tts.vits.settings import SpeakersSettings, SpeakerTableSettings, VitsSettings
 from voxline.settings import Settings
 
 Size = Annotated[int, pydantic.Field(ge=1, le=8192)]
@@ -119,7 +119,7 @@ class Tacotron2Settings(DecoderSettings):
     postnet_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="dropout rate after each convolution")
 
 
-class FastSpeechSettings(Settings):
+class FastSpeechSettings(SpeakerTableSettings):
     """All frames at once, of predicted durations (FastSpeech 2, Ren et al. 2021), with ConvNeXt blocks."""
 
     kind: Literal["fastspeech"] = pydantic.Field("fastspeech", description="the network")
@@ -148,6 +148,10 @@ class FastSpeechSettings(Settings):
         if taps % 2 == 0:
             raise ValueError(f"a kernel of {taps} has no center; odd numbers are accepted")
         return taps
+
+
+class FastSpeechTrainingSettings(SpeakersSettings):
+    """How FastSpeech learns."""
 
 
 TtsModelSettings = Annotated[

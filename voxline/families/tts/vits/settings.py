@@ -12,7 +12,31 @@ from voxline.training.settings import DiscriminatorSettings
 from voxline.training.upsampling_settings import Channels, Kernel, UpsamplingSettings, check_odd
 
 
-class VitsSettings(UpsamplingSettings):
+class SpeakerTableSettings(Settings):
+    """A table with a row of values for each speaker of a voice."""
+
+    speakers: int = pydantic.Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="rows of the speaker table; 0: one for each speaker of the corpus if it names several (see "
+        "fastspeech.speakers and vits.speakers), else no table",
+    )
+    speaker_units: int = pydantic.Field(
+        0, ge=0, le=8192, description="values of a speaker; 0: 256 if there are several; set, one speaker has a row too"
+    )
+    speaker: int = pydantic.Field(0, ge=0, description="row of the speaker who speaks where none is asked for")
+
+    @pydantic.model_validator(mode="after")
+    def _check_table(self) -> Self:
+        if self.speakers and not self.speaker_units:
+            raise ValueError(f"speakers is {self.speakers}, and speaker_units is 0; set both, or leave speakers out")
+        if self.speaker >= max(self.speakers, 1):
+            raise ValueError(f"speaker is {self.speaker}, and there are {max(self.speakers, 1)}, numbered from 0")
+        return self
+
+
+class VitsSettings(SpeakerTableSettings, UpsamplingSettings):
     """A voice that makes samples from symbols in one network.
 
     >>> VitsSettings().hop
@@ -47,18 +71,6 @@ class VitsSettings(UpsamplingSettings):
     )
     duration_layers: int = pydantic.Field(3, ge=1, le=16, description="convolutions of each, dilated more and more")
     duration_bins: int = pydantic.Field(10, ge=2, le=256, description="pieces of a spline")
-
-    speakers: int = pydantic.Field(
-        0,
-        ge=0,
-        le=100_000,
-        description="rows of the speaker table; 0: one for each speaker of the corpus if it names several (see "
-        "vits.speakers), else no table",
-    )
-    speaker_units: int = pydantic.Field(
-        0, ge=0, le=8192, description="values of a speaker; 0: 256 if there are several; set, one speaker has a row too"
-    )
-    speaker: int = pydantic.Field(0, ge=0, description="row of the speaker who speaks where none is asked for")
 
     noise: float = pydantic.Field(0.667, ge=0, le=10, description="deviation of the frames' noise")
     duration_noise: float = pydantic.Field(0.8, ge=0, le=10, description="deviation of the noise of durations")
@@ -105,10 +117,6 @@ class VitsSettings(UpsamplingSettings):
             raise ValueError(f"units is {self.units} and heads {self.heads}; a multiple of the heads is accepted")
         if self.latent % 2:
             raise ValueError(f"latent is {self.latent}; even numbers are accepted")
-        if self.speakers and not self.speaker_units:
-            raise ValueError(f"speakers is {self.speakers}, and speaker_units is 0; set both, or leave speakers out")
-        if self.speaker >= max(self.speakers, 1):
-            raise ValueError(f"speaker is {self.speaker}, and there are {max(self.speakers, 1)}, numbered from 0")
         return self
 
 
@@ -123,14 +131,18 @@ class VitsDiscriminatorSettings(DiscriminatorSettings):
     )
 
 
-class VitsTrainingSettings(Settings):
-    """How VITS learns; nothing of it is in the exported voice but its speakers."""
+class SpeakersSettings(Settings):
+    """Whose voice is learned."""
 
     speakers: Literal["corpus", "one"] = pydantic.Field(
         "corpus",
         description="corpus: the voice speaks as each speaker whom the train split names, if there are several; one: "
         "all recordings are of one voice",
     )
+
+
+class VitsTrainingSettings(SpeakersSettings):
+    """How VITS learns; nothing of it is in the exported voice but its speakers."""
 
     posterior_layers: int = pydantic.Field(
         16, ge=1, le=64, description="convolutions of the posterior encoder, which reads recordings"

@@ -13,13 +13,13 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
-from voxline.families.tts.task import LOGGED_SAMPLES, MAX_LENGTH_RATIO, render_comparison
+from voxline.families.tts.task import LOGGED_SAMPLES, MAX_LENGTH_RATIO, adapt_speakers, render_comparison
 from voxline.families.tts.vits.alignment import MOST_UNSAID, align_split
 from voxline.families.tts.vits.export import export_trained_vits
 from voxline.families.tts.vits.network import MARKS, VitsOutput
 from voxline.families.tts.vits.settings import VitsSettings
 from voxline.families.tts.vits.train_module import VitsTrainModule
-from voxline.families.tts.vits.weights import EMBEDDING, POSTERIOR, SPEAKERS
+from voxline.families.tts.vits.weights import EMBEDDING, POSTERIOR
 from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.training import devices
@@ -27,10 +27,7 @@ from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.segments import WaveformBatches
 from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced, shorten_list
-from voxline.training.warm_start import MARK
 
-SPEAKER_LAYER = "speaker"
-"""Name of each layer that reads a row of the speaker table."""
 TERMS = ("mel", "kl", "duration", LOSS)
 
 
@@ -97,19 +94,7 @@ class VitsTask(TrainingTask):
     def adapt_weight(
         self, name: str, value: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], parent: ModelInfo
     ) -> npt.NDArray[Any] | None:
-        # Rows by name: the parent's speakers keep theirs, and a new one begins as the mean of all of them.
-        if name == SPEAKERS and value is not None and self.speakers and value.shape[1:] == fresh.shape[1:]:
-            names = parent.speakers or [f"{MARK}{row}" for row in range(len(value))]
-            rows = dict(zip(names, value, strict=True))
-            return np.stack([rows.get(speaker, value.mean(axis=0)) for speaker in self.speakers])
-
-        # A voice without a table begins as it is for every speaker: nothing is added for one yet.
-        if value is None and not parent.model_settings.get("speakers") and self.speakers:
-            if name == SPEAKERS:
-                return fresh
-            if f"/{SPEAKER_LAYER}/" in f"/{name}":
-                return np.zeros_like(fresh)
-        return value
+        return adapt_speakers(name, value, fresh, parent, self.speakers)
 
     def take_over(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Takes a public model's posterior encoder; without one that fits, that is learned first."""
