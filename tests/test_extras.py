@@ -116,6 +116,16 @@ def test_an_extra_brings_the_module_that_is_said_to_be_its(module: str) -> None:
     assert not names & closure()
 
 
+def test_the_readme_states_the_size_that_the_page_states() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    measured = re.search(r"([\d,]+) MB, without byte code, of which it compiles\s+(\d+) MB", page)
+    assert measured
+    files, byte_code = measured.groups()
+    said = re.search(r"`make setup` takes \[([\d.]+) GB\]", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert said
+    assert float(said[1]) == round((int(files.replace(",", "")) + int(byte_code)) / 1000, 1) <= 2.5
+
+
 def test_all_is_every_extra_but_the_developers() -> None:
     listed = re.findall(r"[a-z0-9]+", project()["all"][0].partition("[")[2])
     assert set(project()) - {"", "all", "dev", "signing", "gpu", "vertex", "mlmd", "networks"} == set(listed)
