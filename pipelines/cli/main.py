@@ -139,7 +139,9 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json (or the plan) instead of progress.")] = False,
 ) -> None:
-    """Run a pipeline on this machine; unchanged steps are reused.
+    """Run a pipeline here, as `voxline train` does.
+
+    Unchanged steps are reused.
 
     \b
     Examples:

@@ -187,6 +187,9 @@ def test_train_is_the_command_that_trains(capsys: pytest.CaptureFixture[str]) ->
         assert ended.value.code == 0
     helped = capsys.readouterr().out
     assert helped.count("Usage: voxline run") == 2
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "voxline train" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         main(["train", "asr", "--config", "absent.yaml"])
     assert ended.value.code == 2
