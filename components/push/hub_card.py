@@ -114,7 +114,7 @@ def judged_evaluation(folder: Path, digest: str) -> Evaluation | None:
 def _head(info: ModelInfo, evaluation: Evaluation | None, language: str) -> dict[str, Any]:
     """What the Hub reads: licence, language, task, origin, and the results."""
     task = find_family(info.family).hub_task
-    language = language or str(info.model_settings.get("prompt", {}).get("language") or "")
+    language = language or info.language
     # The nearest model of the Hub that it was trained from.
     bases = [ancestor.name for ancestor in ancestors_of(info) if ancestor.revision]
     head: dict[str, Any] = {

@@ -248,6 +248,18 @@ def test_what_is_not_served_is_refused_by_name_and_changes_nothing(
     assert after == before
 
 
+def test_a_model_that_is_asked_for_a_language_hears_no_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    current = served.models[0].current
+    assert current
+    monkeypatch.setitem(current.engine.info.settings, "model", {"prompt": {"language": "en", "task": "transcribe"}})
+    with session(served) as connection:
+        receive(connection)
+        error = update(connection, transcription={"model": "asr", "language": "de"}).error
+        assert (error.param, "hears en" in error.message) == ("session.audio.input.transcription.language", True)
+        heard = update(connection, transcription={"model": "asr", "language": "en"}).session.audio.input.transcription
+    assert heard.language == "en"
+
+
 def test_wrong_events_are_told_and_the_session_continues(served: Served) -> None:
     url = f"ws://127.0.0.1:{served.port}/v1/realtime?model=asr"
     with session(served) as connection:

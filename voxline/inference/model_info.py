@@ -225,6 +225,11 @@ class ModelInfo(VersionedFile):
         return settings
 
     @property
+    def language(self) -> str:
+        """The language of speech that the network is asked for, such as "en"; "" if it is asked for none."""
+        return str(self.model_settings.get("prompt", {}).get("language") or "")
+
+    @property
     def precision(self) -> str:
         """The arithmetic of the SavedModel's network, as Keras names it: "float32", "mixed_bfloat16"."""
         return str(self.settings.get("export", {}).get("precision", "float32"))

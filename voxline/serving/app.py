@@ -212,7 +212,7 @@ class RecognizerServer:
             # What can be refused without decoding is refused here.
             wish = TranscriptionRequest.read(form, self._writing)
             model = self._find(wish.model)
-            _served(model, Recognizer)  # refuses a voice
+            wish.check_language(_served(model, Recognizer)[1].info.language)  # refuses a voice, too
 
             # The upload may be read twice, by the candidate and by production: one at a time.
             hear = functools.partial(self._hear, wish.recording, threading.Lock())
@@ -223,7 +223,7 @@ class RecognizerServer:
 
         self.metrics.audio.inc(transcript.seconds)
 
-        response = _signed(wish.answer(transcript), served, arm)
+        response = _signed(wish.answer(transcript, served.engine.info.language), served, arm)
 
         # Captured only after the answer is known, and without making it wait.
         if self._capture:

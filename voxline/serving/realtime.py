@@ -148,6 +148,14 @@ class RealtimeRoute:
         """
         return self._find(name)[0]
 
+    def language(self, name: str) -> str:
+        """The language that a recognizer is asked for, such as "en"; "" if it does not say.
+
+        Raises:
+          RefusedError: there is none of this name.
+        """
+        return self._find(name)[2].info.language
+
     def open_stream(
         self, socket: WebSocket, name: str, numbers: dict[str, float], *, has_room: bool = False
     ) -> "SegmentStream":

@@ -41,6 +41,7 @@ class TranscriptionRequest:
     Attributes:
       shape: its response_format, one of SHAPES.
       granularities: of the times that verbose_json has.
+      language: that the recording is said to be in, such as "en"; "": not said.
       is_streamed: the text comes as server-sent events.
       writing: the form of the transcript.
     """
@@ -50,13 +51,12 @@ class TranscriptionRequest:
     shape: str
     granularities: frozenset[str]
     is_streamed: bool
+    language: str
     writing: WritingChoices
 
     @classmethod
     def read(cls, form: FormData, writing: WritingChoices) -> "TranscriptionRequest":
         """Reads a request's form.
-
-        A model has one language: the one that a client names is a hint that it does not need.
 
         Args:
           writing: the form of the transcript, where the request does not say.
@@ -101,10 +101,27 @@ class TranscriptionRequest:
         recording = form.get("file")
         if not isinstance(recording, UploadFile):
             raise _refused("no recording; send one as a file", "file")
-        return cls(_only(values, "model", ""), recording, shape, granularities, is_streamed == "true", writing)
+        model = _only(values, "model", "")
+        return cls(model, recording, shape, granularities, is_streamed == "true", language, writing)
 
-    def answer(self, transcript: Transcript) -> Response:
-        """The transcript in the form that the client wants."""
+    def check_language(self, spoken: str) -> None:
+        """Refuses a recording in another language than the model's.
+
+        Args:
+          spoken: what the model is asked for; "": it has one language, and does not say which.
+
+        Raises:
+          RefusedError: the client names another one.
+        """
+        if self.language and not is_of_language(self.language, spoken):
+            raise _refused(f"{self.language}: the model hears {spoken}; name that, or leave it out", "language")
+
+    def answer(self, transcript: Transcript, spoken: str = "") -> Response:
+        """The transcript in the form that the client wants.
+
+        Args:
+          spoken: the language that the model was asked for, if it is known.
+        """
         # Captures and canaries have what was heard.
         transcript = write_transcript(transcript, self.writing)
         if self.is_streamed:
@@ -113,7 +130,7 @@ class TranscriptionRequest:
             usage = {"type": "duration", "seconds": round(transcript.seconds, 3)}
             return JSONResponse({"text": transcript.text, "usage": usage})
         if self.shape == "verbose_json":
-            described = verbose(transcript)
+            described = {**verbose(transcript), **({"language": spoken} if spoken else {})}
             # Without a wish, both are there.
             for granularity, key in ((WORD, "words"), (SEGMENT, "segments")):
                 if self.granularities and granularity not in self.granularities:
@@ -121,6 +138,15 @@ class TranscriptionRequest:
             return JSONResponse(described)
         text = transcript.text + "\n" if self.shape == "text" else (srt if self.shape == "srt" else vtt)(transcript)
         return PlainTextResponse(text)
+
+
+def is_of_language(named: str, spoken: str) -> bool:
+    """Returns whether a language as clients name it may be the one that a model is asked for ("": any may).
+
+    >>> is_of_language("en-GB", "en"), is_of_language("de", "en"), is_of_language("de", "")
+    (True, False, True)
+    """
+    return not spoken or re.split("[-_]", named.casefold())[0] == spoken
 
 
 def _events(transcript: Transcript) -> Iterator[str]:

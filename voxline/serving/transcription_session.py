@@ -31,6 +31,7 @@ from voxline.inference.written_transcript import write_transcript
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import RealtimeRoute, SegmentStream, Session, SessionRequest, too_many_sessions
 from voxline.serving.refusals import RefusedError, read_json_object
+from voxline.serving.transcription_request import is_of_language
 
 if TYPE_CHECKING:
     import numpy as np
@@ -264,9 +265,12 @@ class TranscriptionSession(Session):
         if language is not None and not isinstance(language, str):
             raise EventError("a code such as en is accepted, as a string", f"{key}.language")
         try:
-            self._route.find(model)
+            spoken = self._route.language(model)
         except RefusedError as refused:
             raise EventError(str(refused), f"{key}.model") from None
+        if language and not is_of_language(language, spoken):
+            message = f"{language[:20]}: the model hears {spoken}; name that, or leave it out"
+            raise EventError(message, f"{key}.language")
         return {"model": model, "language": language, "prompt": ""}
 
     # Audio

@@ -50,7 +50,7 @@ def hub_card(folder: Path, info: ModelInfo, shown_as: str) -> str:
 
 def _head(info: ModelInfo, origin: Ancestor | None, evaluation: Evaluation | None) -> dict[str, Any]:
     """What the Hub reads: licence, origin, and the results."""
-    language = info.model_settings.get("prompt", {}).get("language")
+    language = info.language
     head: dict[str, Any] = {
         **hub_licence(name for names in licences_of(info).values() for name in names),
         # Of the Hub if it has a commit; a folder's name would be somebody else's model there.
