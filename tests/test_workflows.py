@@ -1,9 +1,12 @@
 """The workflows of .github: pinned, with no more rights than they need, and calling what there is to call."""
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +201,31 @@ def test_the_wheel_goes_to_pypi_after_each_python_installed_it_and_without_a_tok
     used = [step["uses"].partition("@")[0] for step in upload["steps"]]
     assert used == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
     assert "secrets." not in str(upload)
+
+
+def test_the_page_of_the_package_leads_to_the_release(tmp_path: Path) -> None:
+    """An index shows the README alone, where a path beside it leads nowhere."""
+    for name in ("README.md", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    steps = load_workflow("wheel.yml")["jobs"]["build"]["steps"]
+    (build,) = [step for step in steps if "hatchling build" in step.get("run", "")]
+    command = build["run"].splitlines()[0]
+    assert command == '.venv/bin/python .ci/package_page.py "$GITHUB_REPOSITORY" "$TAG"'
+    arguments = [str(ROOT / ".ci/package_page.py"), "owner/voxline", "v0.1.0"]
+    subprocess.run([sys.executable, *arguments], cwd=tmp_path, check=True)
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    metadata = json.loads(shown.stdout)
+    assert metadata["urls"]["Repository"] == "https://github.com/owner/voxline"
+    address = re.compile(r"https://github\.com/owner/voxline/(blob|raw)/v0\.1\.0/([^#]+)(#.*)?")
+    targets = re.findall(r"\]\(([^)]+)\)", metadata["readme"]["text"])
+    ours = [match for target in targets if (match := address.fullmatch(target))]
+    assert len(ours) > 30
+    assert all(target.startswith("https://") for target in targets)
+    assert all((ROOT / match[2]).exists() for match in ours)
+    assert [match[2] for match in ours if match[1] == "raw"] == ["docs/gallery/evaluation.webp"]
 
 
 def test_the_data_image_is_built_for_arm64_too() -> None:
