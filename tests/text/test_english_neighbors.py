@@ -2,12 +2,16 @@
 
 import pytest
 
+from voxline.text.alphabet import UnsupportedText
 from voxline.text.frontend import apply_frontend, normalize_spoken
 from voxline.text.settings import FrontendSettings
 
 ROWS = """
 In March 2,500 came, by May 20,000. = in march two thousand five hundred came by may twenty thousand
 in May 2.5 million, in July 20 percent = in may two point five million in july twenty percent
+In June 30 days remain, on June 30 we left. = in june thirty days remain on june thirtieth we left
+Rocky III, Episode IV, Parts I, II and III = rocky three episode four parts one two and three
+chapters IV-VI, Type I or II, Queen Margrethe II = chapters four to six type one or two queen margrethe the second
 In June 25 students left, in May 10 of them. = in june twenty five students left in may ten of them
 On June 25 students left. In January 6 cases, = on june twenty fifth students left in january sixth cases
 May 3, 1999, May 5,6, June 6,1944 = may third nineteen ninety nine may fifth six june sixth nineteen forty four
@@ -48,3 +52,10 @@ def test_counts_behind_a_month_marks_out_of_ten_and_short_words(row: str) -> Non
     output = apply_frontend(written, FrontendSettings(kind="english_transcript")).symbols
     assert output == spoken
     assert normalize_spoken(spoken, "english_transcript") == spoken
+
+
+@pytest.mark.parametrize("text", ["Robert Downey III", "volley VII", "II. The end"])
+def test_a_roman_numeral_that_nothing_explains_is_refused(text: str) -> None:
+    """It was passed on as letters, and "iii" is no word."""
+    with pytest.raises(UnsupportedText, match="more than one reading"):
+        apply_frontend(text, FrontendSettings(kind="english_transcript"))

@@ -31,7 +31,6 @@ from voxline.text.english_marks import (
     date_or_fraction,
     decade_or_seconds,
     falling_numbers,
-    has_two_readings,
     hyphened_numbers,
     long_number,
     model_name,
@@ -92,21 +91,6 @@ _SIGNS = {
     "<": "less than", ">": "greater than", "¢": "cent", "–": ",",
     **{sign: names[0] for sign, names in numbers.CURRENCIES.items() if len(sign) == 1},
 }  # fmt: skip
-_CARDINAL_AFTER = frozenset(
-    """
-    chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
-    bowl game title amendment number division table figure plate
-    """.split()  # noqa: SIM905 - a table in lines
-)
-_ENDS_A_NUMBER = re.compile(r"\s*($|[^\w\s'’-]|(?:of|and|or|to|through|is)\b)")
-"""What may follow the I of "Part I", and no pronoun."""
-_REGNAL = frozenset(
-    """
-    henry louis charles edward george william james elizabeth richard philip francis pius john paul benedict leo
-    gregory alexander nicholas catherine peter frederick napoleon mary ivan otto innocent clement urban boniface
-    ramses ptolemy friedrich wilhelm edgar harald olaf christian gustav alfonso ferdinand juan carlos henri
-    """.split()  # noqa: SIM905 - a table in lines
-)
 
 # An apostrophe stays inside a word, at the end of a plural, and where it marks an omission.
 _QUOTES = (
@@ -248,7 +232,7 @@ def _iso_date(match: re.Match[str]) -> str:
 def _slash_date(match: re.Match[str]) -> str:
     month, day = int(match[1]), int(match[2])
     if month != day and month <= 12 and day <= 12:
-        raise has_two_readings(match[0], "the month first, or the day")
+        raise numbers.has_two_readings(match[0], "the month first, or the day")
     month, day = (day, month) if month > 12 else (month, day)
 
     if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1]):
@@ -308,27 +292,6 @@ def _time(match: re.Match[str]) -> str:
     if second:
         words += f" and {numbers.decimal(second.removeprefix('0') if second != '0' else second)} seconds"
     return words + (f" {half[0].lower()} m" if half else "")
-
-
-def _roman(match: re.Match[str]) -> str:
-    before = match[1].lower()
-    numeral = match[2]
-    value = numbers.parse_roman(numeral)
-    if not value:
-        return match[0]
-
-    # "Appendix C" is a letter, and "the number I have" somebody; World War I is neither.
-    rest = match.string[match.end() : match.end() + 40]
-    is_pronoun = numeral == "I" and match[1] != "War" and not _ENDS_A_NUMBER.match(rest)
-    if numeral in ("C", "L") or is_pronoun:
-        return match[0]
-
-    # "Chapter IV" counts, "Henry IV" orders.
-    if before in _CARDINAL_AFTER:
-        return f"{match[1]} {numbers.cardinal(str(value))}"
-    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may continue "Henry I think"
-        return f"{match[1]} the {numbers.ordinal(str(value))}"
-    return match[0]
 
 
 def _money(match: re.Match[str]) -> str:
@@ -412,20 +375,6 @@ def _telephone_name(match: re.Match[str]) -> str:
 
 def _foreign_telephone(match: re.Match[str]) -> str:
     return _long_telephone(match) if 8 <= sum(map(str.isdigit, match[0])) <= 15 else match[0]
-
-
-def _lower_roman(match: re.Match[str]) -> str:
-    value = numbers.parse_roman(match[2].upper())
-    if not value:
-        return match[0]
-    if match[1].lower() in _REGNAL:
-        return f"{match[1]} the {numbers.ordinal(str(value))}"
-    return f"{match[1]} {numbers.cardinal(str(value))}"
-
-
-def _roman_year(match: re.Match[str]) -> str:
-    value = numbers.parse_roman(match[0])
-    return numbers.year(str(value)) if 1000 <= value <= 2100 else match[0]
 
 
 def _bare(match: re.Match[str]) -> str:
@@ -528,9 +477,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?='?[0-9])", _month_name),
     _sub(rf"(?:(?<=[0-9]\s)|(?<=[0-9](?:st|nd|rd|th)\s))({'|'.join(_SHORT)})\b\.?\s?", _month_name),
     _sub(rf"(?<=[0-9]\s)({_MONTH})\s?[-–]\s?(?=[0-9]{{1,2}}\s(?:{_ANY_MONTH})\b)", r"\1 to "),
-    _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
-    _sub(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", _lower_roman, re.IGNORECASE),
-    _sub(r"\b[MDCLXVI]{5,15}\b", _roman_year),
+    numbers.spell_out_roman,
     # Dates of digits alone, in the order that the values allow; impossible ones are refused.
     _sub(r"(?<![\w/-])([12][0-9]{3})([-/])([0-9]{1,2})\2([0-9]{1,2})(?![\w/-])", _iso_date),
     _sub(r"(?<![0-9/])9/11(?![0-9/])", "nine eleven"),

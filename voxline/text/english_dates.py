@@ -4,7 +4,7 @@ import re
 
 from voxline.text import english_numbers as numbers
 from voxline.text.english_abbreviations import DAYS, put_apart
-from voxline.text.english_marks import COUNTED, DIRECTIONS, has_two_readings
+from voxline.text.english_marks import COUNTED, DIRECTIONS
 
 _MONTHS = {
     "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May", "Jun": "June", "Jul": "July",
@@ -78,7 +78,7 @@ _YEAR_OF_TEN = re.compile(rf"(?:\b{_MONTH}\.?\s)?(?<!\w)['’‘]0([1-9])(?!\w|[
 _COUNT_IN_MONTH = re.compile(
     # A day of its own, on which something was that has its name: in January 6 cases.
     rf"\b([Ii]n)\s(?!Jan(?:uary)?\.?\s6\b|Sep(?:t|tember)?\.?\s11\b|July?\.?\s4\b){_MONTH}\.?\s([0-9]{{1,2}})"
-    rf"(?=\s(?:of|more|other|{COUNTED})\b)"
+    rf"(?=\s(?:of|more|other|days|weeks|months|years|hours|minutes|{COUNTED})\b)"
 )
 """In June 25 students came: days are on June 25."""
 _CLOCK_WITH_POINT = re.compile(
@@ -172,7 +172,7 @@ def _spell_out_days(text: str) -> str:
     text = _DAY_AND_MONTH.sub(lambda match: f"{int(match[1])} {_long(match[2])}", text)
     text = _POINTED_DATE.sub(r"\1-\2-\3", text)
     if match := _MONTH_OR_FRACTION.search(text):
-        raise has_two_readings(match[0], "a month, or a fraction")
+        raise numbers.has_two_readings(match[0], "a month, or a fraction")
     text = _BOOK.sub(lambda match: f"{_BOOKS[match[2]]} ", text)
     text = _HOURS_OF_24.sub(lambda match: put_apart(match, _hours_of_24(match)), _UNTIL_TIME.sub(r"\1 to ", text))
     text = _UNTIL_NOON.sub(" to ", _CUT_YEARS.sub(_cut_years, text))
@@ -189,7 +189,7 @@ def _spell_out_places(text: str) -> str:
     text = _SHARES.sub(_shares, _OUT_OF.sub(_out_of, _DECIMAL_RATIO.sub(_decimal_ratio, text)))
     # What is left is no fraction: 2.4/5 GHz.
     if match := _DECIMAL_BAR.search(text):
-        raise has_two_readings(match[0], "out of, over, or both")
+        raise numbers.has_two_readings(match[0], "out of, over, or both")
     text = _QUARTER.sub(lambda match: f"{_QUARTERS[match[1]]} ", text)
     text = _AUSTRALIAN.sub(lambda match: ", ".join(map(numbers.digit_by_digit, match[0].split())), text)
     return _SEVEN_ELEVEN.sub("seven eleven", text)
@@ -229,7 +229,7 @@ def _long(month: str) -> str:
 def _timestamp(match: re.Match[str]) -> str:
     zone = match[4] or ""
     if zone not in ("", "Z", "z") or match[3] not in (None, "00"):
-        raise has_two_readings(match[0], "a time, with or without its zone and seconds")
+        raise numbers.has_two_readings(match[0], "a time, with or without its zone and seconds")
     return f"{match[1]} {match[2]}" + " UTC" * bool(zone)
 
 
@@ -238,7 +238,7 @@ def _hyphened_date(match: re.Match[str]) -> str:
     if not match[1] and len(match[3]) == 2:
         if match[2] in ("May", "Mar") or not match[2].istitle():  # as in the names of models
             return match[0]
-        raise has_two_readings(match[0], "a day, or a year")
+        raise numbers.has_two_readings(match[0], "a day, or a year")
     month = _MONTHS.get(match[2].capitalize(), match[2].capitalize())
     if not match[1]:
         return f"{month} {match[3]}"

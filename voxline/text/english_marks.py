@@ -10,6 +10,7 @@ from collections.abc import Callable
 from voxline.text import english_numbers as numbers
 from voxline.text.alphabet import UnsupportedText
 from voxline.text.english_abbreviations import put_apart
+from voxline.text.english_numbers import has_two_readings
 
 DOLLARS = {
     "US": "u s", "C": "canadian", "CA": "canadian", "A": "australian", "AU": "australian", "NZ": "new zealand",
@@ -170,11 +171,6 @@ def spell_out_marks(text: str) -> str:
     for rule in _RULES:
         text = rule(text)
     return text
-
-
-def has_two_readings(written: str, readings: str) -> UnsupportedText:
-    """The error for a number that a person reads by knowing more than is written."""
-    return UnsupportedText(f"{written!r} has more than one reading: {readings}; write it in words")
 
 
 def is_score(text: str, start: int, end: int) -> bool:

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from voxline.text.alphabet import UnsupportedText
+
 MAX_DIGITS = 15
 """A number with more digits is spoken digit by digit."""
 
@@ -200,6 +202,11 @@ _ROMAN = re.compile(r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
+def has_two_readings(written: str, readings: str) -> UnsupportedText:
+    """The error for a number that a person reads by knowing more than is written."""
+    return UnsupportedText(f"{written!r} has more than one reading: {readings}; write it in words")
+
+
 def parse_roman(numeral: str) -> int:
     """The value of a Roman numeral; 0 if it is not one.
 
@@ -212,6 +219,105 @@ def parse_roman(numeral: str) -> int:
 
     # A smaller digit before a larger one is subtracted.
     return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))
+
+
+_CARDINAL_AFTER = frozenset(
+    """
+    chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
+    bowl game title amendment number division table figure plate episode season tier category schedule mark phases
+    parts chapters volumes types grades levels classes acts rocky pentium fantasy
+    """.split()  # noqa: SIM905 - a table in lines
+)
+_ENDS_A_NUMBER = re.compile(r"\s*($|[^\w\s'’-]|(?:of|and|or|to|through|is)\b)")
+"""What may follow the I of "Part I", and no pronoun."""
+_TITLES = "(?:King|Queen|Pope|Emperor|Empress|Prince|Princess|Tsar|Czar|Kaiser|Sultan|Shah)"
+_REGNAL = frozenset(
+    """
+    henry louis charles edward george william james elizabeth richard philip francis pius john paul benedict leo
+    gregory alexander nicholas catherine peter frederick napoleon mary ivan otto innocent clement urban boniface
+    ramses ptolemy friedrich wilhelm edgar harald olaf christian gustav alfonso ferdinand juan carlos henri
+    """.split()  # noqa: SIM905 - a table in lines
+)
+_ROMAN_BEHIND_WORD = re.compile(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b")
+_ROMAN_ALONE = re.compile(r"\b[IVX]+\b")
+_SEVERAL_ROMAN = re.compile(
+    rf"\b((?i:{'|'.join(sorted(_CARDINAL_AFTER))})\s)"
+    r"([IVX]{1,7}(?:(?:,?\s(?:and|or|to|&)\s|,\s|[-–])(?:[VX]|[IVX]{2,7}))+)\b"
+)
+"""Parts I, II and III."""
+_ROMAN_BEHIND_TITLE = re.compile(rf"\b({_TITLES}\s[A-Z][a-z]+)\s([IVX]{{2,7}})\b")
+_SMALL_ROMAN = re.compile(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", re.IGNORECASE)
+_ROMAN_YEAR = re.compile(r"\b[MDCLXVI]{5,15}\b")
+_OTHER_ROMAN = re.compile(r"\b(?:II|[XVI]{3,7})\b")
+
+
+def spell_out_roman(text: str) -> str:
+    """Roman numerals in words: counts behind "chapter", ordinals behind the names of rulers, years.
+
+    Raises:
+      UnsupportedText: one may be a count or an ordinal.
+    """
+    text = _SEVERAL_ROMAN.sub(_several_roman, text)
+    text = _ROMAN_BEHIND_WORD.sub(_roman, text)
+    text = _ROMAN_BEHIND_TITLE.sub(_regnal, text)
+    text = _SMALL_ROMAN.sub(_lower_roman, text)
+    text = _ROMAN_YEAR.sub(_roman_year, text)
+    return _OTHER_ROMAN.sub(_other_roman, text)
+
+
+def _several_roman(match: re.Match[str]) -> str:
+    values = [parse_roman(numeral) for numeral in _ROMAN_ALONE.findall(match[2])]
+    if not all(values):
+        return match[0]
+    words = map(cardinal, map(str, values))
+    return match[1] + _ROMAN_ALONE.sub(lambda _: next(words), re.sub("[-–]", " to ", match[2]))
+
+
+def _roman(match: re.Match[str]) -> str:
+    before = match[1].lower()
+    numeral = match[2]
+    value = parse_roman(numeral)
+    if not value:
+        return match[0]
+
+    # "Appendix C" is a letter, and "the number I have" somebody; World War I is neither.
+    rest = match.string[match.end() : match.end() + 40]
+    is_pronoun = numeral == "I" and match[1] != "War" and not _ENDS_A_NUMBER.match(rest)
+    if numeral in ("C", "L") or is_pronoun:
+        return match[0]
+
+    # "Chapter IV" counts, "Henry IV" orders.
+    if before in _CARDINAL_AFTER:
+        return f"{match[1]} {cardinal(str(value))}"
+    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may continue "Henry I think"
+        return f"{match[1]} the {ordinal(str(value))}"
+    return match[0]
+
+
+def _lower_roman(match: re.Match[str]) -> str:
+    value = parse_roman(match[2].upper())
+    if not value:
+        return match[0]
+    if match[1].lower() in _REGNAL:
+        return f"{match[1]} the {ordinal(str(value))}"
+    return f"{match[1]} {cardinal(str(value))}"
+
+
+def _regnal(match: re.Match[str]) -> str:
+    value = parse_roman(match[2])
+    return f"{match[1]} the {ordinal(str(value))}" if value else match[0]
+
+
+def _other_roman(match: re.Match[str]) -> str:
+    if not (value := parse_roman(match[0])) or match[0] == "XXX":
+        return match[0]
+    readings = f"{cardinal(str(value))}, or the {ordinal(str(value))}"
+    raise has_two_readings(match[0], readings)
+
+
+def _roman_year(match: re.Match[str]) -> str:
+    value = parse_roman(match[0])
+    return year(str(value)) if 1000 <= value <= 2100 else match[0]
 
 
 DIGIT_VALUES = {word: value for value, word in enumerate(UNDER_20[:10])} | {"oh": 0, "o": 0}
