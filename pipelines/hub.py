@@ -206,7 +206,7 @@ def push_model(
         if form == TRANSFORMERS_FORM:
             from voxline.families.asr.hub_export import export_to_hub
 
-            export_to_hub(folder, release, repository=repository)
+            export_to_hub(folder, release, repository=repository, language=language)
         else:
             write_release(folder, release, repository, language)
         sizes = [file.stat().st_size for file in release.rglob("*") if file.is_file()]

@@ -1,5 +1,6 @@
 """The commands that give a model to others: another form of it, a folder for other programs, the Hugging Face Hub."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,7 @@ def export_model(
     ] = None,
     sigma: Sigma = None,
     denoiser: Denoiser = None,
+    language: Annotated[str, typer.Option(help="For the card of --to hub, by ISO 639, such as en.")] = "",
     test: Annotated[
         str, typer.Option("--test", metavar="LOCATION", help="Manifest with a test split that judges it.")
     ] = "",
@@ -141,6 +143,9 @@ def export_model(
     }
     changes = {key: value for key, value in form.items() if value is not None}
 
+    if language and to != "hub":
+        raise SettingsError("--language is for the card that --to hub writes; leave it out")
+
     # A form of our own: what is not given stays as the model has it.
     if not to:
         if not changes:
@@ -164,7 +169,7 @@ def export_model(
     if to == "hub":
         from voxline.families.asr.hub_export import export_to_hub
 
-        export: Callable[[Path, Path], list[Path]] = export_to_hub
+        export: Callable[[Path, Path], list[Path]] = functools.partial(export_to_hub, language=language)
     elif to == "piper":
         from voxline.families.tts.vits.export import export_to_piper as export
     elif to == "tfma":

@@ -470,11 +470,12 @@ def test_a_public_network_comes_from_the_hub_and_goes_back_for_transformers(
     with pytest.raises(SettingsError, match=r"a public model without voxline\.json: `voxline models import hf://"):
         find_model(pin_location("somebody/public"))
 
-    said = person.push(folder, "--as", "transformers")
+    said = person.push(folder, "--as", "transformers", "--language", "fr")
     assert "licence of somebody/public@" in said
     there = person.hub.repositories[NAME].newest.files
     assert {"config.json", "model.safetensors", "vocab.json"} <= there.keys()
     assert "saved_model.pb" not in there
     data = ModelCard(there["README.md"].decode()).data
     assert (data.base_model, data.license, data.library_name) == ("somebody/public", "mit", "transformers")
+    assert data.language == "fr"
     assert Recognizer(find_pretrained(NAME)).transcribe(waveform, sample_rate=16_000) == text

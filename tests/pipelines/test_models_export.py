@@ -93,6 +93,7 @@ def test_the_gate_decides_whether_a_form_becomes_a_version(
         (["--onnx", "int8"], "give --test, .* or -o FOLDER"),
         (["--onnx", "int8", "-o", "out", "--test", "manifest.jsonl"], "give --test, .* or -o FOLDER"),
         (["--to", "hub", "--onnx", "int8", "-o", "out"], "--to hub: takes -o FOLDER alone"),
+        (["--to", "sherpa-onnx", "--language", "en", "-o", "out"], "--language is for the card that --to hub writes"),
         (["--onnx", "int4", "-o", "out"], r"train: 'export\.onnx' is 'int4'"),
         (["--denoiser", "0.1", "-o", "out"], r"train: unknown key 'model\.denoiser'"),
         (["--streaming", "-o", "out"], "set onnx to float32 or int8"),

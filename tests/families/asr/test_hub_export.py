@@ -389,13 +389,13 @@ def test_the_card_has_licence_origin_and_what_it_was_judged_on(
     version = Registry(registry, "tiny").path(1)
     assert judged_recording(version, 16_000).size != 32_000  # a recording of the corpus, and no noise
     with pytest.raises(SystemExit) as ended:
-        main(["models", "export", f"{registry}/tiny", "--to", "hub", "-o", str(tmp_path / "hub")])
+        main(["models", "export", f"{registry}/tiny", "--to", "hub", "--language", "en", "-o", str(tmp_path / "hub")])
     assert ended.value.code == 0
     assert f"{tmp_path / 'hub' / 'model.safetensors'} (" in capsys.readouterr().out
 
     text = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
     head = yaml.safe_load(text.split("---\n")[1])
-    assert head["license"] == "apache-2.0"
+    assert (head["license"], head["language"]) == ("apache-2.0", "en")
     assert "base_model" not in head  # a folder's name would be another model of the Hub
     (result,) = head["model-index"][0]["results"]
     wer = evaluation.metrics["wer"]

@@ -23,12 +23,13 @@ TASK = "automatic-speech-recognition"
 NOT_JUDGED = "No evaluation is beside it: it was not judged, and how well it hears is not known."
 
 
-def hub_card(folder: Path, info: ModelInfo, shown_as: str) -> str:
+def hub_card(folder: Path, info: ModelInfo, shown_as: str, language: str = "") -> str:
     """The card of an exported model, in Markdown.
 
     Args:
       folder: of the model; a version of a registry has its evaluation there.
       shown_as: how the card calls the folder of the export.
+      language: by ISO 639, such as "en"; empty: the one that the model is asked for, if any.
 
     Raises:
       WorkError: the evaluation is damaged, or of another model.
@@ -44,13 +45,13 @@ def hub_card(folder: Path, info: ModelInfo, shown_as: str) -> str:
         f"## Limitations\n\n{_limitations(evaluation, info)}",
         f"## Usage\n\n{_usage(shown_as)}",
     ]
-    head = yaml.safe_dump(_head(info, origin, evaluation), sort_keys=False, allow_unicode=True)
+    values = _head(info, origin, evaluation, language or info.language)
+    head = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _head(info: ModelInfo, origin: Ancestor | None, evaluation: Evaluation | None) -> dict[str, Any]:
-    """What the Hub reads: licence, origin, and the results."""
-    language = info.language
+def _head(info: ModelInfo, origin: Ancestor | None, evaluation: Evaluation | None, language: str) -> dict[str, Any]:
+    """What the Hub reads: licence, origin, language, and the results."""
     head: dict[str, Any] = {
         **hub_licence(name for names in licences_of(info).values() for name in names),
         # Of the Hub if it has a commit; a folder's name would be somebody else's model there.

@@ -78,13 +78,14 @@ class HubFiles:
     classes: int = 0
 
 
-def export_to_hub(model: Path | str, output: Path, *, repository: str = "") -> list[Path]:
+def export_to_hub(model: Path | str, output: Path, *, repository: str = "", language: str = "") -> list[Path]:
     """Writes an exported recognizer as a folder that `transformers` loads; whole or not at all.
 
     Args:
       model: an exported model, or a version of a registry, on this machine.
       output: a folder that does not exist yet, or is empty.
       repository: `owner/name`, which the card calls it; empty: the folder's name.
+      language: for the card, by ISO 639; empty: the one that the model is asked for, if any.
 
     Returns:
       Its files.
@@ -113,7 +114,7 @@ def export_to_hub(model: Path | str, output: Path, *, repository: str = "") -> l
                 (unfinished / name).write_bytes(content)
             else:
                 write_json(unfinished / name, content)
-        write_text(unfinished / CARD_FILE, hub_card(folder, info, repository or output.name))
+        write_text(unfinished / CARD_FILE, hub_card(folder, info, repository or output.name, language))
 
         from voxline.families.asr.hub_checks import check_folder
 
