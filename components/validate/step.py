@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from voxline.components.validate.tfdv.results import TfdvResult
 
 
-REVISION = 6
+REVISION = 7
 VALIDATION = "validation.json"
 REPORT = "report.html"
 STATISTICS = "statistics.pb"

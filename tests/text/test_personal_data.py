@@ -51,7 +51,10 @@ FOUND = [
     # Of the registry of ISO 13616.
     *((f"pay to {account}", ACCOUNT, "pay to •••") for account in (
         "GB29 NWBK 6016 1331 9268 19", "DE89370400440532013000", "NL91 ABNA 0417 1643 00",
+        "gb29 nwbk 6016 1331 9268 19", "de89370400440532013000",
     )),
+    ("PAY DE89370400440532013000 THIS WEEK", ACCOUNT, "PAY ••• THIS WEEK"),
+    ("pay nl91 abna 0417 1643 00 and wait", ACCOUNT, "pay ••• and wait"),
     ("write to ada.lovelace@example.co.uk", EMAIL, "write to •••"),
     ("it is ada dot lovelace at example dot com", EMAIL, None),
     ("she lives at 221B Baker Street", ADDRESS, "she lives at •••"),
@@ -82,6 +85,8 @@ LEFT_ALONE = [
     "十二点三十五分",
     "look at the dot on the wall",
     "her name is a mystery",
+    "my name is on the list",
+    "my name is not in this book",
     "4242 4242 4242 4243",  # a card's checksum that is wrong
     "GB30 NWBK 6016 1331 9268 19",
     "",

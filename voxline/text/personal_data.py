@@ -72,6 +72,8 @@ _SOCIAL_SECURITY = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}")
 _DECIMAL = re.compile(r"\d+\.\d+")
 _CHINESE_ID = re.compile(r"[1-9]\d{5}(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{3}[\dXx]")
 _ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+# In small letters too, and apart from the words behind it: most countries have letters for the bank alone.
+_NUMBERED_ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z]{4})?(?: ?\d{4}){2,7}(?: ?\d{1,3})?\b", re.IGNORECASE)
 
 # Addresses
 
@@ -95,8 +97,9 @@ _STREET = re.compile(
 )
 _GERMAN_STREET = re.compile(r"\b[^\W\d_]{3,}(?:straße|strasse|str\.|gasse|allee) \d{1,4}[a-z]?\b", re.IGNORECASE)
 _CHINESE_STREET = re.compile(r"[\u4e00-\u9fff]{1,6}(?:路|街|大道|巷|弄|胡同)[0-9零〇一二三四五六七八九十百]{1,6}[号號]")
+_NO_NAME = r"(?!(?:not|on|in|at|of|to|the|a|what|that|this|too|very|already|also|spelled|misspelled|wrong)\b)"
 _INTRODUCED = re.compile(
-    r"\bmy (?:full |first |last )?name is (?P<name>[^\W\d_]+(?: [^\W\d_]+)?)"
+    rf"\bmy (?:full |first |last )?name is {_NO_NAME}(?P<name>[^\W\d_]+(?: [^\W\d_]+)?)"
     r"|\bthis is (?P<caller>[^\W\d_]+(?: [^\W\d_]+)?) (?:speaking|calling)\b"
     r"|我(?:的名字)?(?:叫|是叫)(?P<hanzi>[\u4e00-\u9fff]{2,3})|我姓(?P<family>[\u4e00-\u9fff])",
     re.IGNORECASE,
@@ -180,9 +183,10 @@ def _candidates(text: str) -> Iterator[tuple[str, int, int]]:
     if has_digits:
         if any(map(folded.__contains__, _GERMAN_STREETS)):
             yield from _places(ADDRESS, _GERMAN_STREET, text)
-        for match in _ACCOUNT.finditer(text):
-            if _is_account(match[0].replace(" ", "")):
-                yield ACCOUNT, *match.span()
+        for pattern in (_ACCOUNT, _NUMBERED_ACCOUNT):
+            for match in pattern.finditer(text):
+                if _is_account(match[0].replace(" ", "")):
+                    yield ACCOUNT, *match.span()
 
     # Dates are runs of digits too.
     without_dates = _DATE.sub(lambda date: "/" * len(date[0]), text) if has_digits else text
