@@ -6,6 +6,7 @@ import html
 import html.parser
 import importlib.util
 import io
+import itertools
 import marshal
 import os
 import re
@@ -409,6 +410,28 @@ def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(
         assert errors == measured.insertions + measured.deletions + measured.substitutions
     else:
         assert errors == len(reference) + len(hypothesis)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("frames", "spans"), [(1, None), (2, None), (4000, None), (400, (123.4, 8000.0))])
+def test_labels_of_a_panels_axes_are_apart(
+    frames: int, spans: tuple[float, float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    image_panels([Panel("synthesized", np.zeros((frames, 16)), spans=spans)], "a voice that stops at once")
+    figures[0].canvas.draw()
+    axis = figures[0].axes[0].xaxis
+    labels = [label for label in axis.get_ticklabels() if label.get_text() and label.get_visible()]
+    low, high = sorted(figures[0].axes[0].get_xlim())
+    shown = [label for label in labels if low <= label.get_position()[0] <= high]
+    boxes = [label.get_window_extent() for label in shown]
+    assert boxes
+    assert all(left.x1 + 2 < right.x0 for left, right in itertools.pairwise(boxes))
+    # There is no half of a frame.
+    assert spans or all(label.get_text().isdigit() for label in shown)
 
 
 @pytest.mark.slow

@@ -144,6 +144,7 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     """Panels in a row, as one PNG; `alt` describes them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     # Placed by hand, in inches: to search for a layout, Matplotlib draws everything once more.
     width = PANEL * len(panels)
@@ -161,6 +162,9 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
         axes.set_xlabel(panel.label, fontsize=8)
         axes.set_ylabel(panel.value_label, fontsize=8)
         axes.tick_params(labelsize=7)
+        # Numbers of values are whole ones; a voice that stops at once has two frames.
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=panel.spans is None, min_n_ticks=1))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=panel.spans is None, min_n_ticks=1))
 
     # Without the name of Matplotlib's version, so that equal panels give equal bytes.
     memory = io.BytesIO()
