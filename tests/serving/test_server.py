@@ -161,6 +161,7 @@ def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Serv
     with_all = ask(response_format="verbose_json")
     assert [word.word for word in with_all.words] == ["one", "six"]
     assert [segment.text for segment in with_all.segments] == ["one six"]
+    assert with_all.usage.seconds == with_all.duration
     words = ask(response_format="verbose_json", timestamp_granularities=["word"])
     assert (len(words.words), words.segments) == (2, None)
     segments = ask(response_format="verbose_json", timestamp_granularities=["segment"])

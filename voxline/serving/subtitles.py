@@ -24,6 +24,7 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
         "confidence": None if transcript.confidence is None else round(transcript.confidence, 4),
         "words": describe_words(transcript),
         "segments": segments,
+        "usage": {"type": "duration", "seconds": round(transcript.seconds, 3)},
     }
 
 
