@@ -258,6 +258,7 @@ def test_a_plot_has_a_description() -> None:
     assert "<title>Distribution of seconds</title>" in plot
     assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
     assert "<desc>a: 20.0%; b: —</desc>" in bar_plot({"a": 0.2, "b": float("nan")}, "share", percent=True)
+    assert "<desc>a: 0.07%; b: 0.0%</desc>" in bar_plot({"a": 0.00065, "b": 0.0}, "share", percent=True)
 
 
 @settings(deadline=None, max_examples=60)

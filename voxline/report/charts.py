@@ -243,7 +243,9 @@ def _integral(values: npt.NDArray[np.float64]) -> bool:
 def _format_value(value: float, percent: bool) -> str:
     if not math.isfinite(value):
         return "—"
-    return (f"{value:.1%}" if percent else f"{value:,.4g}").replace("-", "−")
+    # Good models differ below a tenth of a point.
+    places = 2 if abs(value) < 0.01 and round(value, 3) != value else 1
+    return (f"{value:.{places}%}" if percent else f"{value:,.4g}").replace("-", "−")
 
 
 def _describe_values(values: npt.NDArray[np.float64]) -> str:
