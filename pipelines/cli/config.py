@@ -111,8 +111,8 @@ def init_config(
         str,
         typer.Option(
             metavar="MODEL",
-            help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one; of voices, a Piper "
-            "voice (.onnx) or hf://.",
+            help="Public model to tune: whisper-tiny.en, hf://owner/name@commit or a folder of one; of voices also a "
+            "Piper voice (.onnx).",
         ),
     ] = "",
     language: Annotated[
@@ -135,6 +135,7 @@ def init_config(
       voxline config init recordings --parent whisper-tiny.en
       voxline config init recordings --pipeline tts -o voice.yaml
       voxline config init recordings --pipeline tts --parent en_US-joe-medium.onnx
+      voxline config init recordings --pipeline vocoder --parent hifigan-universal
     """
     from voxline.pipelines.config.scaffold import propose_config, write_config
 

@@ -99,12 +99,23 @@ def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConf
     """
     # Validated twice: derived values follow from a valid config, and must themselves be valid.
     config_class = _config_class(layers, pipeline)
-    config = _validate(config_class, merge(config_class.defaults(layers.document), layers.document), layers)
+    document = merge(config_class.defaults(layers.document), layers.document)
+    _state_feature_rate(document)
+    config = _validate(config_class, document, layers)
     config = _fill_in_derived(config, layers)
     # A version contradicts what a person gave, and replaces what nobody did.
     if config.corpus.dataset:
         config._given = frozenset(key for key, _ in iter_values(layers.document))
     return config
+
+
+def _state_feature_rate(document: Values) -> None:
+    """Gives features the rate that convert writes, by which their windows and edges are checked."""
+    rate = get_key(document, "convert.sample_rate")
+    features = get_key(document, "extract.features")
+    # Another rate is refused where it was written.
+    if isinstance(rate, int) and 4_000 <= rate <= 96_000 and isinstance(features, dict):
+        features.setdefault("sample_rate", rate)
 
 
 def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> ConfigLayers:

@@ -1,6 +1,6 @@
 """The configs of `voxline config init` for models that make speech: a voice, and the vocoder that it speaks through.
 
-A voice begins with random weights, or with those of a public one (`--parent`), whose rate, texts and sizes it has then.
+A model begins with random weights, or with those of a public one (`--parent`), whose rate, texts and sizes it has then.
 Both read the same recordings in the same way, so that a voice can ship its vocoder. The sizes of the networks and the
 steps planned are those of `configs/tts/phrases.yaml` and `configs/vocoder/demo.yaml`, which docs/voices.md and
 docs/vocoders.md measure.
@@ -15,15 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
 from voxline.families.asr.tuning_config import flow_mapping, quoted
 from voxline.families.tts.family import FRONTEND_ALPHABETS
-from voxline.families.tts.settings import TtsPushSettings
+from voxline.families.tts.published_tacotron2 import is_tacotron2, open_tacotron2
+from voxline.families.tts.settings import TtsPushSettings, TtsTrainSettings
 from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
 from voxline.families.tts.vits.settings import VitsSettings
+from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
+from voxline.families.vocoder.settings import VocoderTrainSettings
 from voxline.inference.tensorflow_import import has_accelerator_driver
 from voxline.pipelines.config.corpus_look import CorpusLook
 from voxline.registry.hub import HUB_SCHEME
+from voxline.registry.parents import Parent
+from voxline.settings import Settings
 from voxline.text.alphabet import Alphabet, is_ideograph
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendKind, FrontendSettings
@@ -42,9 +48,11 @@ EVALUATED = 500
 """Steps between validations."""
 BATCH = {"tts": 16, "vocoder": 4}
 TUNED_STEPS = 2_500
-"""Of a public voice, with those in which its posterior encoder learns (`vits.posterior_steps`): one that had learned in
+"""Of a public VITS, with those in which its posterior encoder learns (`vits.posterior_steps`): one that had learned in
 200 aligned even the voice's own speech a frame off, and the words were lost."""
 TUNED_BATCH = 8
+TUNED_RATE = "1.0e-04"
+"""Learning rate of a public Tacotron 2 or vocoder: its weights are good already."""
 TESTED = 40
 """Utterances to test on, if there are enough; half as many are for dev."""
 MCD_SPREAD = 0.5
@@ -79,39 +87,58 @@ class VoiceProposal:
 
 
 @dataclasses.dataclass(frozen=True)
-class PublicVoice:
-    """A public voice, as far as a config repeats it.
+class PublicModel:
+    """A public voice or vocoder, as far as a config repeats it.
 
     Attributes:
       name: with its licence, for the terminal.
       location: for `train.start.model`.
-      convert: the keys about text.
+      kind: of network.
+      convert: the keys about text; a vocoder has none.
       features: of `extract`.
       model: of `train.model`: what differs from the defaults.
     """
 
     name: str
     location: str
+    kind: str
     sample_rate: int
     convert: dict[str, Any]
     features: dict[str, Any]
     model: dict[str, Any]
 
 
-def open_parent(parent: str, look: CorpusLook) -> PublicVoice:
-    """Reads a public voice for a config that tunes it.
+def open_parent(parent: str, look: CorpusLook, pipeline: str = "tts") -> PublicModel:
+    """Reads a public voice or vocoder for a config that tunes it.
+
+    Args:
+      pipeline: tts or vocoder.
 
     Raises:
-      SettingsError: it is no VITS, or does not exist.
+      SettingsError: the pipeline trains no such model, or it does not exist.
       TransientError: the Hub cannot be reached.
       WorkError: a file of it is damaged.
     """
-    if not is_public_voice(parent):
-        raise SettingsError(
-            f"--parent {parent}: a Piper voice is accepted (NAME.onnx with NAME.onnx.json beside it), and a VITS of "
-            "the Hub (hf://owner/name@commit)"
-        )
-    voice = open_public_voice(parent)
+    if pipeline == "vocoder":
+        if not is_public_vocoder(parent):
+            raise SettingsError(
+                f"--parent {parent}: a HiFi-GAN or a WaveGlow is accepted, as its authors have it: a folder with "
+                "config.json and model.safetensors, or hf://owner/name@commit"
+            )
+        return _public_model(open_public_vocoder(parent), parent, {})
+    if is_public_voice(parent):
+        return _public_vits(open_public_voice(parent), parent, look)
+    if is_tacotron2(parent):
+        voice = open_tacotron2(parent)
+        return _public_model(voice, parent, {"frontend": {"kind": voice.info.frontend["kind"]}})
+    raise SettingsError(
+        f"--parent {parent}: a Piper voice is accepted (NAME.onnx with NAME.onnx.json beside it), a VITS of "
+        "the Hub (hf://owner/name@commit), and a Tacotron 2 of NVIDIA's (a folder with config.json and "
+        "model.safetensors)"
+    )
+
+
+def _public_vits(voice: Parent, parent: str, look: CorpusLook) -> PublicModel:
     info = voice.info
     sizes = VitsSettings.of(info.settings["model"])
 
@@ -125,14 +152,25 @@ def open_parent(parent: str, look: CorpusLook) -> PublicVoice:
     frontend = {key: info.frontend[key] for key in kept}
     letters = {} if frontend["kind"] == "phonemes" else {"alphabet": info.alphabet}
     features = {"mels": 80, **{key: round(info.features[key], 10) for key in ("hop_seconds", "window_seconds")}}
-    licence = f" ({voice.ancestor.licence})" if voice.ancestor.licence else ""
-    return PublicVoice(
-        f"{voice.ancestor.name}{licence}",
+    model = _public_model(voice, parent, {"frontend": frontend, **letters})
+    return dataclasses.replace(model, features=features, model={"kind": info.kind, **changed})
+
+
+def _public_model(model: Parent, parent: str, convert: dict[str, Any]) -> PublicModel:
+    info = model.info
+    features = FeatureSettings.of(info.features).key_values()
+    features.pop("sample_rate", None)  # convert's
+    train: type[Settings] = VocoderTrainSettings if info.family == "vocoder" else TtsTrainSettings
+    sizes = train.of({"model": info.model_settings}).key_values().get("model", {})
+    licence = f" ({model.ancestor.licence})" if model.ancestor.licence else ""
+    return PublicModel(
+        f"{model.ancestor.name}{licence}",
         parent if parent.startswith(HUB_SCHEME) else str(Path(parent).absolute()),
+        info.kind,
         info.sample_rate,
-        {"frontend": frontend, **letters},
-        features,
-        {"kind": "vits", **changed},
+        convert,
+        {"mels": info.features["mels"], **features},
+        {"kind": info.kind} | sizes,
     )
 
 
@@ -142,12 +180,12 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: s
     Args:
       pipeline: tts or vocoder.
       language: of the texts, such as en, zh or it; empty: by their letters, or the parent's.
-      parent: a public voice to tune; empty: random weights.
+      parent: a public voice or vocoder to tune; empty: random weights.
 
     Raises:
       SettingsError, TransientError, WorkError: as `open_parent`.
     """
-    public = open_parent(parent, look) if parent else None
+    public = open_parent(parent, look, pipeline) if parent else None
 
     # Rates up to that of published voices are kept; 80 mels show little of higher ones.
     count = len(look.entries)
@@ -156,6 +194,7 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: s
     text, read_as = _text(texts, language)
     if public:
         rate = public.sample_rate
+    if public and public.convert:
         text = public.convert
         read_as = f"as the parent reads it: {flow_mapping(text['frontend'])}"
     lost, warnings = _warn_of_texts(texts, text)
@@ -166,12 +205,13 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: s
     held_out = "the corpus' own" if look.has_test else f"{round(test * count):,} utterances to test"
 
     # So many steps as a network of this size needs, however few utterances there are.
-    batch = TUNED_BATCH if public else BATCH[pipeline]
+    is_vits = public is not None and public.kind == "vits"
+    batch = TUNED_BATCH if is_vits else BATCH[pipeline]
     in_epoch = max(1, math.floor((0.85 if look.has_test else 1 - test - dev) * count / batch))
-    least = TUNED_STEPS if public else STEPS[pipeline]
+    least = TUNED_STEPS if is_vits else STEPS[pipeline]
     epochs = max(EPOCHS[pipeline], math.ceil(least / in_epoch))
     if public:
-        train = _tuned_voice(public, epochs, batch)
+        train = _tuned_vits(public, epochs, batch) if is_vits else _tuned(public, epochs, batch)
         features = flow_mapping(public.features)
     else:
         train = _voice(epochs, batch) if pipeline == "tts" else _vocoder(epochs, batch, rate)
@@ -219,7 +259,7 @@ def _voice(epochs: int, batch: int) -> list[str]:
     ]
 
 
-def _tuned_voice(public: PublicVoice, epochs: int, batch: int) -> list[str]:
+def _tuned_vits(public: PublicModel, epochs: int, batch: int) -> list[str]:
     # What the exported voice does not keep is smaller where a CPU trains it.
     width = "" if has_accelerator_driver() else "width: 0.25, "
     small = "" if has_accelerator_driver() else "posterior_layers: 8, "
@@ -237,9 +277,30 @@ def _tuned_voice(public: PublicVoice, epochs: int, batch: int) -> list[str]:
     ]
 
 
+def _tuned(public: PublicModel, epochs: int, batch: int) -> list[str]:
+    """The section train for a Tacotron 2 or a vocoder."""
+    frames = _segment_frames(public.features["hop_seconds"])
+    segments = "" if public.kind == "tacotron2" else f"segment_frames: {frames}, "
+    # The vocoder's discriminators were not published: random ones first make a good one worse.
+    loss = "loss: {bands: 2, estoi: 1}, " if public.kind == "hifigan" else ""
+    onnx = "none" if public.kind == "waveglow" else "float32"
+    return [
+        f"train: {{epochs: {epochs}, batch_size: {batch}, {segments}learning_rate: {TUNED_RATE}, "
+        f"evaluate_steps: {EVALUATED},",
+        f"  start: {{model: {quoted(public.location)}, rate_share: 1.0}},",
+        f"  model: {flow_mapping(public.model)},  # the parent's",
+        f"  {loss}export: {{onnx: {onnx}}}}}",
+    ]
+
+
+def _segment_frames(hop_seconds: float) -> int:
+    """Frames of 0.6 seconds or a little more, of which ESTOI compares at least 0.4."""
+    return 16 * math.ceil(0.6 / hop_seconds / 16)
+
+
 def _vocoder(epochs: int, batch: int, rate: int) -> list[str]:
-    # Segments of 0.6 seconds or a little more, of which ESTOI compares at least 0.4.
-    frames = 48 if rate <= 20_480 else 64
+    _, hop = _window_and_hop(rate)
+    frames = _segment_frames(hop)
     return [
         f"train: {{epochs: {epochs}, batch_size: {batch}, segment_frames: {frames}, learning_rate: 0.002,",
         f"  final_rate_share: 0.02, evaluate_steps: {EVALUATED}, model: {{kind: vocos}}, loss: {{bands: 2, estoi: 1}},",
@@ -249,12 +310,16 @@ def _vocoder(epochs: int, batch: int, rate: int) -> list[str]:
 
 def _features(rate: int) -> str:
     """Windows of 50 ms, or of the 1,024 samples that voices of 22,050 Hz and more have."""
-    # 1,024 samples are the longest window that a transform of this size takes.
-    window, hop = (0.05, 0.0125) if rate <= 20_480 else (round(1024 / rate, 7), round(256 / rate, 7))
+    window, hop = _window_and_hop(rate)
     return (
         f"{{mels: 80, window_seconds: {window}, hop_seconds: {hop}, fft_size: 1024, spectrum: magnitude, "
         "log_floor: 1.0e-5}"
     )
+
+
+def _window_and_hop(rate: int) -> tuple[float, float]:
+    # 1,024 samples are the longest window that a transform of this size takes.
+    return (0.05, 0.0125) if rate <= 20_480 else (round(1024 / rate, 7), round(256 / rate, 7))
 
 
 def _text(texts: Sequence[str], language: str) -> tuple[dict[str, Any], str]:

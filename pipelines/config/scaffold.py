@@ -137,8 +137,8 @@ def _propose(folder: Path, name: str, parent: str, language: str, pipeline: str)
     # Mistakes of the command first: a look at a large corpus takes seconds.
     if pipeline not in PIPELINES:
         raise SettingsError(f"--pipeline {pipeline!r}: accepted: {', '.join(PIPELINES)}")
-    if parent and pipeline not in ("asr", "tts"):
-        raise SettingsError(f"--parent {parent}: public models are tuned by --pipeline asr, and voices by tts")
+    if parent and pipeline == "refresh":
+        raise SettingsError(f"--parent {parent}: public models are tuned by --pipeline asr, tts and vocoder")
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
     look = look_at_corpus(folder)

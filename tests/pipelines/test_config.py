@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,20 @@ def test_a_path_in_a_section_on_the_command_line_is_relative_to_the_current_fold
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert config(tmp_path, "", "corpus={uri: here}").corpus.uri == str(tmp_path / "elsewhere" / "here")
+
+
+@pytest.mark.parametrize(
+    ("rate", "features"),
+    [(8_000, {"window_seconds": 0.016, "fft_size": 128}), (22_050, {"highest_hz": 11_025.0})],
+)
+def test_features_are_checked_by_the_rate_that_convert_writes(rate: int, features: dict[str, float]) -> None:
+    """They were checked by 16 kHz first, and refused."""
+    corpus = {"uri": "corpus", "format": "csv"}
+    given = {"name": "x", "corpus": corpus, "convert": {"sample_rate": rate}, "extract": {"features": features}}
+    config: Any = load_config(given)
+    assert config.extract.features.sample_rate == rate
+    with pytest.raises(SettingsError, match=f"half the sample rate .{rate / 2:g}."):
+        load_config({**given, "extract": {"features": {"highest_hz": rate}}})
 
 
 def test_derived_values_are_filled_in(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.conftest import ROOT
+from tests.families.networks.pytorch_oracle import write_hub_models
 from tests.families.tts.test_vits import write_piper_voice
 from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
@@ -18,12 +20,16 @@ from voxline.errors import SettingsError
 from voxline.families.asr.tuning_config import _fits_a_graph
 from voxline.families.tts.vits.parents import open_public_voice
 from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.saved_model import read_model_info
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.single_step import run_step
+from voxline.registry.parents import ancestors_of
 from voxline.store.step_cache import StepOutput
+
+HUB = ROOT / "tests" / "families" / "networks" / "hub"
 
 
 def speech(folder: Path, **settings: Any) -> Path:
@@ -102,8 +108,34 @@ def test_what_is_no_voice_is_refused_as_its_parent(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--parent whisper-tiny.en: a Piper voice is accepted .*hf://owner/name"):
         propose_config(corpus, pipeline="tts", parent="whisper-tiny.en")
     voice, _ = write_piper_voice(tmp_path / "voice")
-    with pytest.raises(SettingsError, match="by --pipeline asr, and voices by tts"):
+    with pytest.raises(SettingsError, match="a HiFi-GAN or a WaveGlow is accepted"):
         propose_config(corpus, pipeline="vocoder", parent=str(voice))
+    with pytest.raises(SettingsError, match="by --pipeline asr, tts and vocoder"):
+        propose_config(corpus, pipeline="refresh", parent=str(voice))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pipeline", "kind", "script"),
+    [
+        ("vocoder", "hifigan", "public_vocoders.py"),
+        ("vocoder", "waveglow", "public_vocoders.py"),
+        ("tts", "tacotron2", "public_tacotron2.py"),
+    ],
+)
+def test_a_public_network_is_tuned_as_its_authors_have_it(
+    pipeline: str, kind: str, script: str, tmp_path: Path
+) -> None:
+    write_hub_models(script)
+    parent = str(HUB / kind)
+    corpus = noises(tmp_path / "clips", ["hello world.", "tell me!"] * 6, rate=22_050)
+    file = write_config(propose_config(corpus, pipeline=pipeline, parent=parent), tmp_path / "tuned.yaml")
+    config: Any = load_config(file, ["train.epochs=1"], pipeline=pipeline)
+    assert config.train.start.model == parent
+    for step in steps_until(pipeline, "train", config.optional_steps()):
+        output = run_step(step, config, tmp_path / "run", {})
+    info = read_model_info(output.path("model"))
+    assert (info.kind, ancestors_of(info)[0].name) == (kind, kind)
 
 
 def without_tensorflow(model: Path, kind: str, call: str, *arguments: str) -> list[str]:
