@@ -308,7 +308,7 @@ def test_a_voice_of_few_test_utterances_has_a_margin_that_they_can_show(tmp_path
 def test_a_pipeline_without_a_proposal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--pipeline 'intents': accepted: asr, tts, vocoder, refresh"):
         propose_config(tmp_path, pipeline="intents")
-    with pytest.raises(SettingsError, match=r"public models are tuned by --pipeline asr, and voices by tts"):
+    with pytest.raises(SettingsError, match=r"by --pipeline asr, tts and vocoder"):
         propose_config(tmp_path, parent="whisper-tiny.en", pipeline="refresh")
 
 
