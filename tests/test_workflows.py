@@ -203,6 +203,13 @@ def test_the_wheel_goes_to_pypi_after_each_python_installed_it_and_without_a_tok
     assert "secrets." not in str(upload)
 
 
+def test_what_needs_an_environment_of_its_own_is_tested_at_every_change() -> None:
+    """`make test-all` installs nothing, so each of these has a line."""
+    workflow = load_workflow("tests.yml")
+    called = {step["run"].removeprefix("make ") for step in steps(workflow) if "run" in step}
+    assert called >= {"test-extras", "test-tracking", "test-tfx", "test-vertex", "docs"}
+
+
 def test_the_page_of_the_package_leads_to_the_release(tmp_path: Path) -> None:
     """An index shows the README alone, where a path beside it leads nowhere."""
     for name in ("README.md", "pyproject.toml", "LICENSE"):
