@@ -37,10 +37,11 @@ import numpy.typing as npt
 import soundfile
 
 from benchmarks.leave_one_out import cpu_seconds, with_interval
-from benchmarks.speaker_likeness import SpeakerEncoder, likeness, mean_place
+from benchmarks.speaker_likeness import likeness, mean_place
 from benchmarks.table import Row, print_table
 from benchmarks.tuning import LEFT_OUT, read_texts
 from voxline.audio.ffmpeg import find_ffmpeg
+from voxline.audio.speaker_encoder import SpeakerEncoder
 from voxline.families.asr.spelling import normalize_english_words
 from voxline.families.family import find_family
 from voxline.inference.recognizer import Recognizer

@@ -1,98 +1,17 @@
-"""How alike two voices sound: the speaker encoder of the wheel `Resemblyzer` (Apache-2.0), without PyTorch.
+"""How alike two voices sound, by the speaker encoder of the wheel `Resemblyzer` (`voxline.audio.speaker_encoder`).
 
-  pip download --no-deps Resemblyzer==0.1.4
-  python -m benchmarks.speaker_likeness WHEEL RECORDING RECORDING …    prints how alike each is to the first
-
-The network is GE2E's (Wan et al. 2018, arXiv 1710.10467): 40 mels of 16 kHz, three LSTMs of 256 units, 256 values of
-length 1, of windows of 1.6 seconds. Its weights are in PyTorch's old container, a pickle, which is read here as a list
-of opcodes and never run.
+pip download --no-deps Resemblyzer==0.1.4
+python -m benchmarks.speaker_likeness WHEEL RECORDING RECORDING …    prints how alike each is to the first
 """
 
-import io
-import pickletools
 import sys
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from voxline.audio.decoding import resample
+from voxline.audio.speaker_encoder import ENCODER_RATE, Array, SpeakerEncoder
 from voxline.inference.waveforms import read_waveform
-from voxline.store.hashing import hash_file
-
-Array = npt.NDArray[Any]
-
-RATE = 16_000
-WINDOW, HOP, MELS = 400, 160, 40
-PART = 160
-"""Frames that the network hears at a time."""
-ENOUGH = 120
-"""Frames that a further part has at least."""
-STEP = 77
-"""Frames from one part to the next: 1.3 parts a second."""
-LEVEL = 10 ** (-30 / 20)
-"""Root mean square of the samples that the network knows, of full scale."""
-QUIET = 10 ** (-40 / 20)
-"""Frames whose level is so far below the loudest one's are no speech, and are left out."""
-LAYERS, UNITS = 3, 256
-WEIGHTS = "resemblyzer/pretrained.pt"
-
-
-class SpeakerEncoder:
-    """Gives the voice in a recording a place: 256 values of length 1, near each other for one speaker.
-
-    Args:
-      wheel: file of the wheel, which is not installed.
-
-    Attributes:
-      digest: of the wheel.
-    """
-
-    def __init__(self, wheel: Path) -> None:
-        self.digest = hash_file(wheel)
-        with zipfile.ZipFile(wheel) as archive:
-            self.weights = read_pytorch(archive.read(WEIGHTS))
-
-    def embed(self, samples: Array, sample_rate: int) -> Array:
-        """The place of a waveform's voice, float32 [256]; of samples [samples]."""
-        mels = voice_mels(np.asarray(resample(samples, sample_rate, RATE), np.float64))
-
-        # Parts [parts, PART, MELS]; the last one is heard if most of it is there.
-        starts = [start for start in range(0, max(len(mels), 1), STEP) if not start or len(mels) - start >= ENOUGH]
-        padded = np.pad(mels, [(0, PART), (0, 0)])
-        parts = np.stack([padded[start : start + PART] for start in starts])
-
-        mean = self._of_parts(parts).mean(axis=0)
-        place: Array = mean / np.linalg.norm(mean)
-        return place
-
-    def _of_parts(self, x: Array) -> Array:
-        for layer in range(LAYERS):
-            x = self._lstm(x, layer)
-        values = np.maximum(x[:, -1] @ self.weights["linear.weight"].T + self.weights["linear.bias"], 0)
-        places: Array = values / np.linalg.norm(values, axis=1, keepdims=True)
-        return places
-
-    def _lstm(self, x: Array, layer: int) -> Array:
-        """Takes [parts, frames, values]; returns [parts, frames, UNITS]."""
-        of_input, of_state, bias, second_bias = (
-            self.weights[f"lstm.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        gates_of_input = x @ of_input.T + (bias + second_bias)
-        state = np.zeros((len(x), UNITS))
-        cell = np.zeros((len(x), UNITS))
-        outputs = []
-        for frame in range(x.shape[1]):
-            # PyTorch's order: input, forget, cell, output.
-            gates = gates_of_input[:, frame] + state @ of_state.T
-            enter, forget, new, leave = np.split(gates, 4, axis=1)
-            cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(new)
-            state = _sigmoid(leave) * np.tanh(cell)
-            outputs.append(state)
-        return np.stack(outputs, axis=1)
 
 
 def likeness(place: Array, other: Array) -> float:
@@ -106,82 +25,8 @@ def mean_place(places: Sequence[Array]) -> Array:
     return mean
 
 
-def voice_mels(samples: Array) -> Array:
-    """Mel powers of the speech in a waveform of 16 kHz, brought to one level: float64 [frames, MELS]."""
-    from librosa.filters import mel
-
-    # Frames of speech: those of silence would be heard as a part of the voice.
-    count = max(1, 1 + (len(samples) - WINDOW) // HOP)
-    samples = np.pad(samples, (0, max(0, WINDOW + (count - 1) * HOP - len(samples))))
-    frames = np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[::HOP][:count]
-    levels = np.sqrt(np.mean(frames**2, axis=1))
-    spoken = levels > max(QUIET * levels.max(), 1e-9)
-    frames = frames[spoken] if spoken.any() else frames
-    frames = frames * (LEVEL / max(float(np.sqrt(np.mean(frames**2))), 1e-9))
-
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
-    power = np.abs(np.fft.rfft(frames * hann, axis=1)) ** 2
-    mels: Array = power @ mel(sr=RATE, n_fft=WINDOW, n_mels=MELS).T
-    return mels
-
-
-def read_pytorch(content: bytes) -> dict[str, Array]:
-    """The tensors in `model_state` of a file of PyTorch before 1.6, by name; nothing in it is run.
-
-    The file is five pickles: a number, a version, sizes, the tensors' names and places, the storages' keys. Behind them
-    each storage has its count, int64, and its values.
-    """
-    file = io.BytesIO(content)
-    for _ in range(3):
-        list(pickletools.genops(file))
-
-    # A tensor is its name, "storage", a key and a device; then the first value, sizes and strides.
-    strings: list[str] = []
-    memo: dict[Any, Any] = {}
-    tensors: dict[str, tuple[str, list[int]]] = {}
-    numbers: list[int] | None = None
-    last: Any = None
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name == "BINUNICODE" and argument == "_metadata":
-            numbers = None
-            break
-        if opcode.name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = last
-            continue
-        last = memo.get(argument) if opcode.name in ("BINGET", "LONG_BINGET") else argument
-        if isinstance(last, str) and opcode.name in ("BINUNICODE", "BINGET", "LONG_BINGET"):
-            strings.append(last)
-        elif opcode.name == "GLOBAL":
-            last = None
-        elif opcode.name == "BINPERSID":
-            numbers = []
-            tensors[strings[-4]] = (strings[-2], numbers)
-        elif opcode.name == "NEWFALSE":
-            numbers = None
-        elif opcode.name in ("BININT", "BININT1", "BININT2") and numbers is not None:
-            numbers.append(int(str(argument)))
-    for _ in pickletools.genops(file):  # the rest of it: the optimizer's
-        pass
-    keys = [argument for opcode, argument, _ in pickletools.genops(file) if opcode.name == "BINUNICODE"]
-
-    storages = {}
-    for key in keys:
-        count = int.from_bytes(file.read(8), "little")
-        storages[key] = np.frombuffer(file.read(4 * count), "<f4")
-    arrays = {}
-    for name, (key, (first, *shape_and_strides)) in tensors.items():
-        shape = shape_and_strides[: len(shape_and_strides) // 2]
-        arrays[name] = storages[key][first : first + int(np.prod(shape))].reshape(shape)
-    return arrays
-
-
-def _sigmoid(x: Array) -> Array:
-    values: Array = 0.5 * (1 + np.tanh(0.5 * x))
-    return values
-
-
 if __name__ == "__main__":
     encoder = SpeakerEncoder(Path(sys.argv[1]))
-    voices = [encoder.embed(read_waveform(Path(recording), RATE), RATE) for recording in sys.argv[2:]]
+    voices = [encoder.embed(read_waveform(Path(recording), ENCODER_RATE), ENCODER_RATE) for recording in sys.argv[2:]]
     for name, voice in zip(sys.argv[2:], voices, strict=True):
         print(f"{likeness(voice, voices[0]):.3f} {name}")

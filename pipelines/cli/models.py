@@ -35,6 +35,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("recover")(recover_model)
     models.command("export")(export_model)
     models.command("import")(import_checkpoint)
+    models.command("enrol")(enrol_person)
     models.command("push-to-hub")(push_model_to_hub)
     models.command("canary")(show_canary)
     models.command("rollout")(roll_out_model)
@@ -366,6 +367,37 @@ def promote_model(
     from voxline.pipelines.cli.model_views import promote
 
     typer.echo(promote(registry, model, version, alias, note))
+
+
+def enrol_person(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The voice's name.")],
+    recording: Annotated[
+        Path, typer.Argument(parser=machine_path, metavar="RECORDING", help="Ten seconds of the person, or more.")
+    ],
+    registry: RegistryDir,
+    speaker: Annotated[str, typer.Option(help="A pseudonym for the person, never a name.")],
+    consent: Annotated[str, typer.Option(help="yes: and the terms that they agreed to, such as yes:voice-terms-2026.")],
+    encoder: Annotated[
+        Path, typer.Option(parser=machine_path, metavar="FILE", help="The wheel of train.fastspeech.speaker_encoder.")
+    ],
+    version: Annotated[str, typer.Option(help="The version that gets them.")] = "production",
+) -> None:
+    """Add a person who agreed to a voice.
+
+    Ten seconds of theirs are enough, and nothing is trained. The voice must have been trained with
+    train.fastspeech.speaker_encoder. The new version is a candidate that was not judged; it records the terms and the
+    time, and voxline datasets purge finds it by the pseudonym.
+
+    \b
+    Examples:
+      voxline models enrol family p-7.wav --registry registry --speaker p-7 --consent yes:voice-terms-2026 \\
+        --encoder Resemblyzer-0.1.4-py3-none-any.whl
+    """
+    from voxline.pipelines.cli.enrolment import enrol
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for line in enrol(registry, model, version, speaker=speaker, recording=recording, encoder=encoder, consent=consent):
+        typer.echo(line)
 
 
 def import_checkpoint(

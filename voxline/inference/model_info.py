@@ -10,11 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.store.hashing import hash_bytes
 from voxline.store.size_limits import read_bounded
 from voxline.store.versioned_json import FilePart, VersionedFile
 from voxline.text.alphabet import Alphabet
+from voxline.text.consent import names_terms
 from voxline.text.public_tokenizer import PublicTokenizer, TokenizerForm
 from voxline.text.whisper_tokenizer import WhisperTokenizer
 
@@ -23,6 +24,9 @@ FilePartT = TypeVar("FilePartT", bound=FilePart)
 MAX_TOKENIZER_BYTES = 1 << 26
 AS_PUBLISHED = "as_published"
 """Key of `Provenance.trained` in a public model that was exported as it comes: nothing was trained."""
+SPEAKER_ENCODER = "speaker_encoder"
+"""Key of `Provenance.trained` in a voice whose rows of speakers are heard by an encoder: its digest, and how many rows
+the training had."""
 ATTENTION = "attention"
 """The kind of a recognizer whose decoder writes tokens."""
 
@@ -117,6 +121,24 @@ class TokenizerFile(FilePart):
         return cls(file=tokenizer.file, hash=hash_bytes(tokenizer.content), blank=tokenizer.columns[-1])
 
 
+class EnrolledSpeaker(FilePart):
+    """A person whose row a voice got from a recording, without training, and their consent.
+
+    Attributes:
+      speaker: the row's name, a pseudonym.
+      consent: `yes:` and the name of the terms that the person agreed to.
+      at: when that was recorded here, in UTC.
+      recording: hash of the file.
+      seconds: of speech in it.
+    """
+
+    speaker: str
+    consent: str
+    at: str
+    recording: str
+    seconds: float
+
+
 class ModelInfo(VersionedFile):
     """The contents of `model.json`.
 
@@ -136,6 +158,7 @@ class ModelInfo(VersionedFile):
       max_steps, reduction: of a voice: most decoder steps, and frames of each.
       vocoder: that a voice ships with.
       speakers: of a voice: names of the rows of its speaker table, in their order; [] of a voice of one speaker.
+      enrolled: those of them who were added without training; the last rows.
       context_frames: of a vocoder: frames on each side on which a sample depends; None: all.
       attributes: of a converter of voices: the values of each.
       tokenizer: of a recognizer that spells as a public model does; None: as its alphabet does.
@@ -163,10 +186,33 @@ class ModelInfo(VersionedFile):
     reduction: int = 0
     vocoder: ShippedVocoder | None = None
     speakers: list[str] = msgspec.field(default_factory=list)
+    enrolled: list[EnrolledSpeaker] = msgspec.field(default_factory=list)
     context_frames: int | None = None
     attributes: dict[str, list[str]] = msgspec.field(default_factory=dict)
     tokenizer: TokenizerFile | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def check_consents(self, where: object) -> None:
+        """Refuses a voice with a row of somebody who was not among the speakers it was trained on, and whose consent
+        it does not have.
+
+        Args:
+          where: the model, for the message.
+
+        Raises:
+          SettingsError: naming the row.
+        """
+        # Of a voice whose rows are heard by an encoder, anyone's may be added; a learned row comes from a corpus.
+        encoder = self.provenance.trained.get(SPEAKER_ENCODER)
+        if encoder is None:
+            return
+        consents = {person.speaker: person.consent for person in self.enrolled}
+        for speaker in self.speakers[int(encoder["speakers"]) :]:
+            if not names_terms(consents.get(speaker, "")):
+                raise SettingsError(
+                    f"{where}: model.json has no consent of {speaker!r} ('enrolled'), whose row was added after the "
+                    "training; voxline models enrol records it"
+                )
 
     def family_part(self, kind: type[FilePartT], where: object) -> FilePartT:
         """The further keys of the family, which `extra` has.

@@ -186,6 +186,7 @@ class Synthesizer:
         require_family(self.info, "tts", self.folder)
         if missing := [key for key in TTS_KEYS if not getattr(self.info, key)]:
             raise WorkError(f"{self.folder}: model.json has no {' and no '.join(missing)}; run train again")
+        self.info.check_consents(self.folder)
         # Before anything is loaded: a misspelt name costs no time.
         self.speakers = self.info.speakers
         self.check_speaker(speaker)

@@ -8,7 +8,6 @@ import dataclasses
 import io
 import queue
 import random
-import re
 import secrets
 import threading
 import time
@@ -21,6 +20,7 @@ from voxline.feedback.captures import ID_PREFIX, NAME, CapturedClip, CaptureStor
 from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
+from voxline.text.consent import is_consent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,13 +35,6 @@ SPEAKER_HEADER = "x-voxline-speaker"
 CAPTURE_HEADER = "x-voxline-capture"
 CONSENT_FIELD = "consent"
 SPEAKER_FIELD = "speaker"
-CONSENT = re.compile(r"yes(:(?P<terms>[a-z][a-z0-9]*([._-][a-z0-9]+)*))?", re.IGNORECASE)
-"""`yes`, or `yes:` and the terms that the caller agreed to; see `is_consent`."""
-REFUSALS = frozenset((
-    "decline", "declined", "denied", "deny", "false", "never", "nein", "no", "non", "none", "not", "null", "off", "out",
-    "refuse", "refused", "revoked", "undefined", "unknown", "without", "withdrawn",
-))  # fmt: skip
-"""Words that no name of terms may have: `yes:no`, `yes:opt-out-2`."""
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
@@ -243,25 +236,6 @@ class Capture:
         if fault != self.fault:
             print_status(f"serve: captures: {fault}")
         self.fault = fault
-
-
-def is_consent(text: str) -> bool:
-    """Returns whether a caller agreed: `yes`, or `yes:` and the name of the terms.
-
-    The name has a digit, of its version or date, since only terms of a version say what a caller agreed to. It has none
-    of the words of a refusal.
-
-    >>> [is_consent(text) for text in ("yes", "yes:terms-2026", "yes:terms", "yes:no", "yes:opt-out-2", "true")]
-    [True, True, False, False, False, False]
-    """
-    match = CONSENT.fullmatch(text)
-    if match is None or not NAME.fullmatch(text):
-        return False
-
-    terms = match["terms"]
-    if terms is None:
-        return True
-    return any(map(str.isdigit, terms)) and REFUSALS.isdisjoint(re.split(r"[._-]", terms.lower()))
 
 
 def may_keep(consent: str, speaker: str) -> bool:

@@ -164,7 +164,7 @@ class TrainedModel:
         settings = merge(info.settings, form.plain())
         if info.vocoder:
             settings["export"]["vocoder"] = info.settings.get("export", {}).get("vocoder", "")
-        kept = {name: getattr(info, name) for name in ("name", "dataset", "provenance", "start", "vocoder")}
+        kept = {name: getattr(info, name) for name in ("name", "dataset", "provenance", "start", "vocoder", "enrolled")}
         write_model_info(folder, msgspec.structs.replace(exported, settings=settings, **kept))
 
 

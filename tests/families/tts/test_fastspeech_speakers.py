@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,13 +44,13 @@ SOUND = FeatureSettings(sample_rate=8_000, mels=40, window_seconds=0.064, hop_se
 """With mels narrow enough to tell the two voices apart."""
 
 
-def say(text: str, speaker: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
+def say(text: str, hertz: float, random: np.random.Generator) -> npt.NDArray[np.float32]:
     """Each letter is a tenth of a second of the speaker's tone, with a weaker one of its own and silence after it."""
     parts = []
     for letter in text:
         time = np.arange(int(random.uniform(600, 900))) / SOUND.sample_rate
         own = 0.25 * np.sin(2 * np.pi * 1_000 * 1.4 ** LETTERS.index(letter) * time)
-        parts += [0.5 * np.sin(2 * np.pi * PITCHES[speaker] * time) + own, np.zeros(int(random.uniform(300, 500)))]
+        parts += [0.5 * np.sin(2 * np.pi * hertz * time) + own, np.zeros(int(random.uniform(300, 500)))]
     waveform = np.concatenate(parts)
     return (waveform + 0.003 * random.standard_normal(len(waveform))).astype(np.float32)
 
@@ -62,15 +62,16 @@ def f0(waveform: Array) -> float:
     return float(frequencies[np.where((frequencies > 100) & (frequencies < 700), spectrum, 0).argmax()])
 
 
-def make_spoken(train: int, dev: int, names: Sequence[str] = ("bob", "ann")) -> list[ToneUtterance]:
+def make_spoken(train: int, dev: int, pitches: Mapping[str, float] = PITCHES) -> list[ToneUtterance]:
     """Sayings of one to four letters, by speakers in turn."""
+    names = sorted(pitches, reverse=True)
     random = np.random.default_rng(3)
     spoken = []
     for number in range(train + dev):
         split = "train" if number < train else "dev"
         name = names[number % len(names)]
         text = "".join(random.choice(list(LETTERS), random.integers(1, 5)))
-        spoken.append(ToneUtterance(f"{split}-{number:03}", text, split, say(text, name, random), name))
+        spoken.append(ToneUtterance(f"{split}-{number:03}", text, split, say(text, pitches[name], random), name))
     return spoken
 
 

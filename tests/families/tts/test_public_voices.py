@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from benchmarks.public_voices import TESTED, VALIDATED, Prompt, split_prompts
-from benchmarks.speaker_likeness import PART, RATE, read_pytorch, voice_mels
+from voxline.audio.speaker_encoder import ENCODER_RATE, PART, read_pytorch, voice_mels
 
 TEXTS = [
     "; a comment",
@@ -71,9 +70,8 @@ def test_tensors_of_an_old_pytorch_file_are_read_without_running_it() -> None:
 
 
 def test_a_voice_is_heard_at_one_level_and_without_its_pauses() -> None:
-    pytest.importorskip("librosa")
-    speech = np.sin(2 * np.pi * 220 * np.arange(2 * RATE) / RATE)
-    paused = np.concatenate([np.zeros(RATE), 0.01 * speech, np.zeros(RATE)])
+    speech = np.sin(2 * np.pi * 220 * np.arange(2 * ENCODER_RATE) / ENCODER_RATE)
+    paused = np.concatenate([np.zeros(ENCODER_RATE), 0.01 * speech, np.zeros(ENCODER_RATE)])
     mels, heard = voice_mels(speech), voice_mels(paused)
     assert abs(len(mels) - len(heard)) <= 4
     np.testing.assert_allclose(heard[20:PART].mean(axis=0), mels[20:PART].mean(axis=0), rtol=0.05, atol=1e-6)

@@ -113,7 +113,7 @@ class TtsFamily(Family):
 
     def training_inputs(self, settings: Any, dataset: "Dataset") -> dict[str, str]:
         from voxline.families.tts.speakers import speakers_of
-        from voxline.store.hashing import hash_value
+        from voxline.store.hashing import hash_file, hash_value
 
         # Batches of few lengths: the noise that a step draws follows from them.
         inputs = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
@@ -124,6 +124,13 @@ class TtsFamily(Family):
         # of both it is follows from the dataset, its alphabet and the parent, which are in the key.
         if settings.model.kind == "vits" and settings.aligns_by_parent:
             inputs |= {"alignment": "by the parent's speech, of symbols that it has"}
+        if settings.fastspeech.speaker_encoder:
+            wheel = Path(settings.fastspeech.speaker_encoder)
+            if not wheel.is_file():
+                raise SettingsError(
+                    f"train.fastspeech.speaker_encoder: {wheel} is not here; pip download --no-deps Resemblyzer==0.1.4"
+                )
+            inputs |= {"speaker_encoder": hash_file(wheel)}
         names = speakers_of(dataset, settings)
         return inputs | ({"speakers": hash_value(names)} if names else {})
 

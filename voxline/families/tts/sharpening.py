@@ -280,7 +280,12 @@ def export_tts_again(model: Path, form: TtsExportForm, folder: Path) -> None:
       SettingsError: the network has no such form.
       WorkError: the model is damaged.
     """
-    trained = TrainedModel.read(model)
+    write_voice(TrainedModel.read(model), form, folder)
+
+
+def write_voice(trained: TrainedModel, form: TtsExportForm, folder: Path) -> None:
+    """Writes a trained voice in a form, with the sharpener that the model in its folder has; errors as above."""
+    model = trained.folder
     keys = ("name", "model", "seed", "sharpen", "reduction_schedule", "max_seconds")
     settings = TtsTrainSettings.of(trained.settings_of(keys, form), source=f"{model}/{MODEL_JSON}")
     if settings.export.onnx != "none":

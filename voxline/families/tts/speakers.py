@@ -52,9 +52,20 @@ def with_speakers(settings: TtsTrainSettings, names: Sequence[str]) -> TtsTrainS
     """The settings with a table of these speakers; unchanged if there are none.
 
     Raises:
-      SettingsError: the settings have a table of another size.
+      SettingsError: the settings have a table of another size, or an encoder of speakers and the corpus has none.
     """
     sizes = settings.model
+    if settings.fastspeech.speaker_encoder:
+        if not names:
+            raise SettingsError(
+                "train.fastspeech.speaker_encoder is set, and the train split names fewer than two speakers, from whom "
+                "nothing is learned about others; leave it out, or add recordings of many"
+            )
+        if isinstance(sizes, SpeakerTableSettings) and sizes.speaker_units not in (0, USUAL_UNITS):
+            raise SettingsError(
+                f"train.model.speaker_units is {sizes.speaker_units}, and train.fastspeech.speaker_encoder hears "
+                f"{USUAL_UNITS} values; leave it out"
+            )
     if not names or not isinstance(sizes, SpeakerTableSettings):
         return settings
     if sizes.speakers not in (0, len(names)):

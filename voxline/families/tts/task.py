@@ -11,13 +11,16 @@ import numpy.typing as npt
 from voxline.audio.dtw import dtw
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.griffin_lim import features_to_waveform
+from voxline.audio.speaker_encoder import SpeakerEncoder
 from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
 from voxline.families.tts.export import export_tts
 from voxline.families.tts.networks.tts_network import TtsOutput
 from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.speaker_rows import hear_speakers
 from voxline.families.tts.speakers import name_speakers, speakers_of, with_speakers
 from voxline.families.tts.train_module import TtsTrainModule
-from voxline.inference.model_info import ModelInfo
+from voxline.inference.model_info import SPEAKER_ENCODER, ModelInfo
 from voxline.inference.synthesizer import SPEAKERS
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.progress import print_status
@@ -75,7 +78,13 @@ class TtsTask(TrainingTask):
         self.speakers = speakers_of(dataset, settings)
         if self.speakers:
             print_status(f"train: a voice of {len(self.speakers):,} speakers: {name_speakers(self.speakers)}")
-        super().__init__(with_speakers(settings, self.speakers), dataset)
+        settings = with_speakers(settings, self.speakers)
+        self._encoder: SpeakerEncoder | None = None
+        self._speaker_rows: npt.NDArray[np.float32] | None = None
+        if settings.fastspeech.speaker_encoder:
+            self._encoder = SpeakerEncoder(Path(settings.fastspeech.speaker_encoder))
+            self._speaker_rows = hear_speakers(self._encoder, dataset, self.speakers)
+        super().__init__(settings, dataset)
 
     def build_batches(self) -> tuple[Batches, Batches]:
         # A stride of 1 leaves out texts with more symbols than frames. Nobody speaks that fast: such a text belongs to
@@ -83,7 +92,13 @@ class TtsTask(TrainingTask):
         return self.batches_of_splits(Batches, time_stride=1, speakers=self.speakers)
 
     def build_module(self) -> TtsTrainModule:
-        return TtsTrainModule(self.settings, self.dataset, self.strategy, several_speakers=bool(self.speakers))
+        return TtsTrainModule(
+            self.settings,
+            self.dataset,
+            self.strategy,
+            several_speakers=bool(self.speakers),
+            speaker_rows=self._speaker_rows,
+        )
 
     def symbol_axis(self, name: str) -> int | None:
         return 0 if name.startswith("embedding/") else None
@@ -91,7 +106,17 @@ class TtsTask(TrainingTask):
     def adapt_weight(
         self, name: str, value: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], parent: ModelInfo
     ) -> npt.NDArray[Any] | None:
-        return adapt_speakers(name, value, fresh, parent, self.speakers)
+        if self._encoder is None:
+            return adapt_speakers(name, value, fresh, parent, self.speakers)
+
+        # Layers read what one encoder hears; to rows of another kind they mean nothing.
+        heard_by = parent.provenance.trained.get(SPEAKER_ENCODER, {}).get("digest")
+        if parent.model_settings.get("speakers") and heard_by != self._encoder.digest:
+            raise SettingsError(
+                "train.start: the parent's rows of speakers are not heard by train.fastspeech.speaker_encoder; start "
+                "from a voice of this encoder, from one of a single speaker, or leave the encoder out"
+            )
+        return fresh if name == SPEAKERS else adapt_speakers(name, value, fresh, parent, self.speakers)
 
     @property
     def infeasible_advice(self) -> str:
@@ -136,6 +161,9 @@ class TtsTask(TrainingTask):
         )
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        if self._encoder is not None:
+            heard_by = {"digest": self._encoder.digest, "speakers": len(self.speakers)}
+            training = {**training, SPEAKER_ENCODER: heard_by}
         export_tts(folder, self.settings, self.dataset, weights, training, speakers=self.speakers)
 
     def _validation_batch(self) -> Batch:

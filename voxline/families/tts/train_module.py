@@ -38,10 +38,17 @@ class TtsTrainModule(TrainModule):
 
     Args:
       several_speakers: whether batches say who speaks; else it is the settings' speaker.
+      speaker_rows: float32 [speakers, units], the table of a voice that does not learn it; None: it does.
     """
 
     def __init__(
-        self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any, *, several_speakers: bool = False
+        self,
+        settings: TtsTrainSettings,
+        dataset: Dataset,
+        strategy: Any,
+        *,
+        several_speakers: bool = False,
+        speaker_rows: Any = None,
     ) -> None:
         self.settings = settings
         self.several_speakers = several_speakers
@@ -57,6 +64,9 @@ class TtsTrainModule(TrainModule):
 
         def make_models() -> list[Any]:
             models = [build_tts_model(settings, dataset)]
+            if speaker_rows is not None:
+                models[0].speakers.assign(speaker_rows)
+                models[0].speakers.trainable = False
             if settings.mel_ctc.weight:
                 models.append(
                     MelCtc(dataset.features.mels, symbols + 1, units=settings.mel_ctc.units, seed=settings.seed)

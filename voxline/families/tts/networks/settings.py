@@ -4,7 +4,7 @@ use far smaller ones.
 Where the sources differ: docs/decisions/0015-tacotron-where-the-sources-differ.md.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -152,6 +152,21 @@ class FastSpeechSettings(SpeakerTableSettings):
 
 class FastSpeechTrainingSettings(SpeakersSettings):
     """How FastSpeech learns."""
+
+    NOT_IN_KEY = frozenset({"speaker_encoder"})  # its digest is in the key
+
+    speaker_encoder: str = pydantic.Field(
+        "",
+        description="wheel of the speaker encoder Resemblyzer (pip download --no-deps Resemblyzer==0.1.4): a speaker's "
+        "row is what it hears in their recordings and is not trained, so that `voxline models enrol` can add a person; "
+        "empty: rows are learned",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_encoder(self) -> Self:
+        if self.speaker_encoder and self.speakers == "one":
+            raise ValueError("speaker_encoder is set, and speakers is one: a voice of one has no rows; leave one out")
+        return self
 
 
 TtsModelSettings = Annotated[
