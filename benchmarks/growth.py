@@ -1,20 +1,25 @@
-"""How cost grows with the corpus: processor time and memory per utterance of convert and extract, as table and plot.
+"""How cost grows with the corpus: processor time and memory per utterance of each step, as table and plot.
 
 The recordings are tiny (0.12 s), to show the cost of an utterance besides its audio. Each step runs in a separate
 process, and its child processes count, as do its imports. Memory is the peak beyond that of the same step with ten
 utterances.
 
   python -m benchmarks.growth [UTTERANCES …]       default: 1,000 10,000 100,000, which also draws docs/growth.svg
+  python -m benchmarks.growth lists                the steps that decode nothing, to 1,000,000 utterances
 """
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import re
+import string
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +33,10 @@ from voxline.store.hashing import hash_file
 ROOT = Path(__file__).parent.parent
 PLOT = ROOT / "docs" / "growth.svg"
 SIZES = (1_000, 10_000, 100_000)
+LONG_LISTS = (10_000, 100_000, 1_000_000)
+LEAST_AGE = 3.0
+"""Seconds; ingest reads a younger file again (components/ingest/audio_probe.py)."""
+MOST_MEMORY = 1e9
 NOTHING = 10
 """Utterances of the run whose memory counts as that of an empty corpus."""
 RATE, SAMPLES = 16_000, 1_920
@@ -44,6 +53,22 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 run(sys.argv[1], sys.argv[2], ExtractSettings(beam_from_megabytes={from_megabytes}))
 """
+INGEST = """
+import sys
+from voxline.components.ingest.settings import CorporaSettings
+from voxline.components.ingest.step import run
+run(sys.argv[2], CorporaSettings.of({"uri": sys.argv[1], "format": "manifest"}))
+"""
+VALIDATE = """
+import sys
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+lenient = {"severity": "warning"}
+run(sys.argv[1], sys.argv[2], ValidateSettings.of({"tfdv": "off", "unseen_characters": lenient}))
+"""
+AGAIN = " again"
+OF_LISTS = {"ingest": INGEST, f"ingest{AGAIN}": INGEST, "validate": VALIDATE, f"validate{AGAIN}": VALIDATE}
+"""The second time one text has changed."""
 STEPS = {
     "convert": CONVERT,
     "extract": EXTRACT.format(from_megabytes=1e6),
@@ -62,21 +87,36 @@ class Cost:
     memory: int
 
 
-def growth(sizes: list[int]) -> dict[str, dict[int, Cost]]:
-    """The costs of each step and corpus size; memory beyond that of the smallest corpus."""
-    costs: dict[str, dict[int, Cost]] = {step: {} for step in STEPS}
+def growth(sizes: list[int], steps: Mapping[str, str]) -> dict[str, dict[int, Cost]]:
+    """The costs of each step and corpus size; memory beyond that of the smallest corpus.
+
+    Args:
+      steps: name → code. "… again" changes the list a little, and runs in the store of the step before it.
+    """
+    costs: dict[str, dict[int, Cost]] = {step: {} for step in steps}
     for size in [NOTHING, *sizes]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_corpus(folder / "corpus", size)
-            for step, code in STEPS.items():
-                cost = _measured(code, folder / "corpus", folder / step)
+            time.sleep(LEAST_AGE)
+            for step, code in steps.items():
+                if step.endswith(AGAIN):
+                    _change_a_text(folder / "corpus" / "manifest.jsonl")
+                cost = _measured(code, folder / "corpus", folder / step.removesuffix(AGAIN))
                 least = costs[step][NOTHING].memory if size != NOTHING else 0
                 costs[step][size] = Cost(cost.seconds, max(cost.memory - least, 0))
                 print(
                     f"{step}, {size:,}: {cost.seconds:.1f} s, {cost.memory / 1e6:.0f} MB", file=sys.stderr, flush=True
                 )
     return {step: {size: of_step[size] for size in sizes} for step, of_step in costs.items()}
+
+
+def _change_a_text(manifest: Path) -> None:
+    """Every second call brings the list back to what it was, so that the next step has a change too."""
+    first, *rest = manifest.read_bytes().splitlines(keepends=True)
+    line = json.loads(first)
+    line["text"] = "other" if line["text"] != "other" else _text(0)
+    manifest.write_bytes(b"".join([json.dumps(line).encode() + b"\n", *rest]))
 
 
 def write_corpus(folder: Path, size: int) -> None:
@@ -89,7 +129,7 @@ def write_corpus(folder: Path, size: int) -> None:
         split = ("train", "train", "dev", "train", "test")[number % 5]
         seconds = SAMPLES / RATE
         utterances.append(
-            Utterance(f"u{number:07}", str(path), seconds, "one two", f"s{number % 9}", split, hash_file(path))
+            Utterance(f"u{number:07}", str(path), seconds, _text(number), f"s{number % 9}", split, hash_file(path))
         )
     write_manifest(folder / "manifest.jsonl", utterances)
 
@@ -103,6 +143,21 @@ def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
             ours, peer = (1e3 * one.seconds / many for one, many in ((cost, size), (small, first)))
             name = f"{step}: processor time an utterance of {size:,}, x of {first:,}"
             found.append(Row.of(name, f"{ours:.2f} ms", f"{peer:.2f} ms", ours / peer, "<=", 1.5))
+    return found
+
+
+def _text(number: int) -> str:
+    """A text of its own for each of half a million."""
+    return "".join(string.ascii_lowercase[number // 26**place % 26] for place in range(4))
+
+
+def memory_rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
+    """The memory of the largest corpus, beyond that of a step with few utterances."""
+    found = []
+    for step, by_size in costs.items():
+        size, cost = max(by_size.items())
+        share = cost.memory / MOST_MEMORY
+        found.append(Row.of(f"{step}: memory of {size:,}", f"{cost.memory / 1e6:.0f} MB", "1 GB", share, "<=", 1.0))
     return found
 
 
@@ -184,8 +239,13 @@ def _measured(code: str, corpus: Path, store: Path) -> Cost:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["lists"]:
+        costs = growth(list(LONG_LISTS), OF_LISTS)
+        print(table(costs), file=sys.stderr)
+        print_table([*rows(costs), *memory_rows(costs)])
+        return
     named = [int(size.replace(",", "")) for size in sys.argv[1:]]
-    costs = growth(named or list(SIZES))
+    costs = growth(named or list(SIZES), STEPS)
     print(table(costs), file=sys.stderr)
     if not named:
         PLOT.write_text(plot(costs), encoding="utf-8")
