@@ -188,8 +188,10 @@ def push_model(
     check_name(repository, "OWNER/NAME")
     folder = exported_folder(find_model(model))
     info = read_model_info(folder)
+    # A folder for transformers has no language model.
+    whole = folder if form == OWN_FORM else None
     if config:
-        _check_licences(info, config)
+        _check_licences(info, whole, config)
 
     # Only a registry remembers what it has pushed; any other folder names the commit that it may overwrite.
     version = published_version(folder)
@@ -213,7 +215,7 @@ def push_model(
         commit = upload_folder(release, repository, seen=seen, public=public, message=note or name)
     if registry and version:
         record_upload(registry, repository, commit, version, model_digest(folder), form)
-    return PushedModel(f"{HUB_SCHEME}{repository}@{commit}", len(sizes), sum(sizes), licences_of(info))
+    return PushedModel(f"{HUB_SCHEME}{repository}@{commit}", len(sizes), sum(sizes), licences_of(info, whole))
 
 
 def write_release(folder: Path, release: Path, repository: str, language: str = "") -> None:
@@ -252,8 +254,8 @@ def write_release(folder: Path, release: Path, repository: str, language: str = 
         raise WorkError(f"{folder}: it changed while it was read; nothing was uploaded, push it again")
 
 
-def _check_licences(info: ModelInfo, config: Sequence[Path]) -> None:
+def _check_licences(info: ModelInfo, folder: Path | None, config: Sequence[Path]) -> None:
     """Refuses what the gate of the model's runs would."""
     push: PushSettings = load_config(config, pipeline=info.family).push  # type: ignore[attr-defined]
-    if refused := [check.detail for check in check_licences(info, push) if not check.passed]:
+    if refused := [check.detail for check in check_licences(info, push, folder) if not check.passed]:
         raise SettingsError(f"{info.name} was not pushed: {'; '.join(refused)}")

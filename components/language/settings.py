@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
+from voxline.data.licences import checked_licence
 from voxline.text.settings import LanguageTextSettings
 
 
@@ -43,6 +44,12 @@ class LanguageSettings(NgramSettings):
     kind: Literal["none", "ngram"] = pydantic.Field(
         "none", description="none: greedy decoding; ngram: beam search with an n-gram model, and the words of its text"
     )
+    licences: list[str] = pydantic.Field(
+        [],
+        description="licence of each file of text in its order, or one of them all, or that of arpa, as "
+        "corpus.licence; they travel to the model (push.licences), and the transcripts have corpus.licence; empty: not "
+        "stated",
+    )
     open_vocabulary: bool = pydantic.Field(False, description="recognize words that the text lacks too")
     unknown_penalty: float = pydantic.Field(
         -5.0, ge=-1_000, le=1_000, description="added to the score of a word that the text lacks (natural logarithm)"
@@ -65,12 +72,29 @@ class LanguageSettings(NgramSettings):
 
     width: int = pydantic.Field(64, ge=1, le=4_096, description="texts that the beam search keeps after each frame")
 
+    @pydantic.field_validator("licences")
+    @classmethod
+    def _check_licences(cls, licences: list[str]) -> list[str]:
+        return [checked_licence(licence) for licence in licences]
+
     @pydantic.model_validator(mode="after")
     def _has_text(self) -> Self:
         if self.kind != "none" and not self.arpa and not self.text and not self.transcripts:
             raise ValueError("a language model needs text: name files in `text`, or leave `transcripts` true")
         if self.arpa and self.text:
             raise ValueError("arpa names a model that is there, and text what one is made of: leave out one of them")
+        # Were two licences of three files accepted, nobody would know what the third one has.
+        files = 1 if self.arpa else len(self.text)
+        if self.kind != "none" and len(self.licences) > 1 and len(self.licences) != files:
+            raise ValueError(
+                f"`licences` has {len(self.licences)}, and {files} files are named in `text` or `arpa`: give one for "
+                "each file in its order, empty where you do not know it, or one of them all"
+            )
+        if self.kind != "none" and self.licences and not files:
+            raise ValueError(
+                "`licences` are those of `text` or `arpa`, and neither is named: leave them out; the transcripts have "
+                "that of corpus.licence"
+            )
         return self
 
     def text_settings(self) -> LanguageTextSettings:

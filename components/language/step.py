@@ -258,6 +258,8 @@ def _write_model(
             "key": ngrams.key,
             "files": len(settings.text),
             "transcripts": settings.transcripts and not settings.arpa,
+            # Without the key where none is stated: the model's bytes are as those of earlier versions.
+            **({"licences": settings.licences} if settings.licences else {}),
             **ngrams.counts,
         },
         "tuned_on": tuned,

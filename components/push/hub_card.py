@@ -11,7 +11,7 @@ import yaml
 
 from voxline.components.push.model_card import markdown_table
 from voxline.data.drafts import describe_drafts
-from voxline.data.licences import describe_licences, hub_licence
+from voxline.data.licences import LANGUAGE_TEXTS, describe_licences, hub_licence
 from voxline.errors import WorkError
 from voxline.families.family import find_family
 from voxline.inference.model_info import ModelInfo
@@ -47,12 +47,12 @@ def release_card(folder: Path, info: ModelInfo, repository: str, language: str =
     # The sections that the Hub's own template has, as far as we know what belongs there.
     sections = [
         f"# {info.name}{f', version {version}' if version else ''}\n\n{description}",
-        f"## Origin\n\n{describe_origin(info, origin_of(info), digest, '')}",
+        f"## Origin\n\n{describe_origin(info, origin_of(info), digest, '', folder)}",
         f"## What it was judged on\n\n{_judged(evaluation) if evaluation else UNJUDGED}",
         *(["## Limitations\n\n" + "\n".join(f"- {sentence}" for sentence in limitations)] if limitations else []),
         f"## Usage\n\n{_usage(info, repository)}",
     ]
-    head = yaml.safe_dump(_head(info, evaluation, language), sort_keys=False, allow_unicode=True)
+    head = yaml.safe_dump(_head(folder, info, evaluation, language), sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n\n" + "\n\n".join(sections) + "\n"
 
 
@@ -65,12 +65,15 @@ def origin_of(info: ModelInfo) -> Ancestor | None:
     return candidates[-1] if candidates else None
 
 
-def describe_origin(info: ModelInfo, origin: Ancestor | None, digest: str, weights: str = ", in float32") -> str:
+def describe_origin(
+    info: ModelInfo, origin: Ancestor | None, digest: str, weights: str = ", in float32", model: Path | None = None
+) -> str:
     """Where the weights come from: the data, the ancestors, and the public model with its licence.
 
     Args:
       digest: of the model.
       weights: how the folder has them.
+      model: its folder, where its language model goes with it.
     """
     text = f"The weights are those of the model `{digest}`, which Voxline exported{weights}."
     if info.is_as_published:
@@ -83,6 +86,9 @@ def describe_origin(info: ModelInfo, origin: Ancestor | None, digest: str, weigh
             text += f" Of these, {drafts}: no person transcribed them."
         if licences := describe_licences(dataset.licences):
             text += f" Licences of the recordings: {licences}."
+
+    if texts := licences_of(info, model).get(LANGUAGE_TEXTS):
+        text += f" Licences of {LANGUAGE_TEXTS}: {', '.join(texts)}."
 
     ancestors = ancestors_of(info)
     if ancestors:
@@ -111,14 +117,14 @@ def judged_evaluation(folder: Path, digest: str) -> Evaluation | None:
     return evaluation
 
 
-def _head(info: ModelInfo, evaluation: Evaluation | None, language: str) -> dict[str, Any]:
+def _head(folder: Path, info: ModelInfo, evaluation: Evaluation | None, language: str) -> dict[str, Any]:
     """What the Hub reads: licence, language, task, origin, and the results."""
     task = find_family(info.family).hub_task
     language = language or info.language
     # The nearest model of the Hub that it was trained from.
     bases = [ancestor.name for ancestor in ancestors_of(info) if ancestor.revision]
     head: dict[str, Any] = {
-        **hub_licence(name for names in licences_of(info).values() for name in names),
+        **hub_licence(name for names in licences_of(info, folder).values() for name in names),
         **({"base_model": bases[0]} if bases else {}),
         **({"language": language} if language else {}),
         "library_name": "voxline",

@@ -24,7 +24,7 @@ from voxline.components.push.limits import check_limits, describe_missing_judge,
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.smoke_test import run_smoke_test
-from voxline.data.licences import NOT_STATED
+from voxline.data.licences import LANGUAGE_TEXTS, NOT_STATED
 from voxline.errors import SettingsError, WorkError
 from voxline.families.family import find_family
 from voxline.inference.model_info import ModelInfo
@@ -124,16 +124,19 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
         )
 
 
-def check_licences(info: ModelInfo, settings: PushSettings) -> list[GateCheck]:
+def check_licences(info: ModelInfo, settings: PushSettings, folder: Path | None = None) -> list[GateCheck]:
     """Checks that each licence behind a model is an accepted one; [] without a rule.
 
     A licence that nobody stated may be any, so it fails, as that of an ancestor far back does: its weights are in this
     model.
+
+    Args:
+      folder: as `licences_of` takes it.
     """
     if not settings.licences:
         return []
     accepted = {licence.casefold() for licence in settings.licences}
-    licences = licences_of(info)
+    licences = licences_of(info, folder)
     refused = {
         source: [name for name in names if name.casefold() not in accepted] for source, names in licences.items()
     }
@@ -146,6 +149,8 @@ def check_licences(info: ModelInfo, settings: PushSettings) -> list[GateCheck]:
     detail += ", ".join(settings.licences)
     if NOT_STATED in refused.get("its data", []):
         detail += "; corpus.licence states that of the data"
+    if NOT_STATED in refused.get(LANGUAGE_TEXTS, []):
+        detail += "; language.licences states those of the texts"
     if any(NOT_STATED in refused.get(ancestor.label, []) for ancestor in ancestors_of(info)):
         detail += "; a parent whose licence you know is to be imported again from a folder with its model card"
     return [GateCheck("licences", False, detail)]
@@ -161,7 +166,8 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
     # These checks depend on the evaluation alone, so other runs may use the registry meanwhile.
     checks = check_limits(measured, settings) + gate.check_forgetting(measured, settings)
     checks += gate.check_before(measured, settings) + gate.check_probe(measured, settings)
-    checks += gate.check_onnx(measured, settings, source) + check_licences(measured.model_info, settings)
+    checks += gate.check_onnx(measured, settings, source)
+    checks += check_licences(measured.model_info, settings, source)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         family = find_family(settings.family).promotion()

@@ -1,10 +1,13 @@
 """The step language with real models: what ships has its language model, and was judged with it."""
 
 import gzip
+import html
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pydantic
 import pytest
@@ -17,6 +20,7 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import _make_ngrams, _read_splits
 from voxline.components.language.step import run as language
+from voxline.components.push.hub_card import release_card
 from voxline.components.push.step import run as push
 from voxline.data.language_text import LanguageText
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
@@ -24,11 +28,12 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import model_digest
+from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.kfp_graph import load_pipeline
 from voxline.pipelines.local.plan import _changed_settings
+from voxline.registry.parents import licences_of
 from voxline.store.step_cache import StepOutput
 from voxline.text.settings import LanguageTextSettings
 
@@ -345,3 +350,136 @@ def test_a_language_model_without_text_is_refused() -> None:
         LanguageSettings.of({"prune": [1, 1]})
     with pytest.raises(SettingsError, match=r"'alphas\.0' is -5"):
         LanguageSettings.of({"alphas": [-5]})
+
+
+# Licences
+
+
+class Licensed:
+    """A model of data under CC-BY-4.0, and the gate that accepts that licence alone."""
+
+    def __init__(self, model: Path, corpus: Path, store: Path, folder: Path) -> None:
+        self.model = Path(shutil.copytree(model, folder / "licensed"))
+        about = json.loads((self.model / "model.json").read_text())
+        about["dataset"]["licences"] = {"CC-BY-4.0": 4}
+        (self.model / "model.json").write_text(json.dumps(about))
+        self.corpus = corpus
+        self.store = store
+        self.folder = folder
+
+    def made(self, **settings: Any) -> StepOutput:
+        plain = SETTINGS.plain() | {"alpha": 1.0, "beta": 0.5} | settings
+        return language(self.model, self.corpus, self.store, LanguageSettings.of(plain))
+
+    def judged(self, **settings: Any) -> tuple[str, str, str]:
+        """The reason against the model, or "" of one that was pushed; its report; its card."""
+        made = self.made(**settings)
+        registry = self.folder / made.key
+        evaluation = evaluate(
+            made.folder, self.corpus, registry, self.store, AsrEvaluateSettings(bootstrap_samples=100)
+        )
+        gate = AsrPushSettings(smoke_test=False, limits={"wer": 0.5}, licences=["CC-BY-4.0"])
+        verdict = push(made.folder, evaluation.folder, registry, self.store, gate)
+        reasons = json.loads(verdict.path("verdict").read_text())["reasons"]
+        card = registry / "asr" / "1" / "model_card.md"
+        return (
+            "; ".join(reasons),
+            html.unescape(evaluation.path("report").read_text()),
+            card.read_text() if card.is_file() else "",
+        )
+
+
+@pytest.fixture
+def licensed(corpus: Path, store: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> Licensed:
+    return Licensed(make_asr_model(WRONG), corpus, store, tmp_path)
+
+
+def test_the_gate_refuses_a_text_by_its_licence(licensed: Licensed, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("six two two\n")
+    reason, report, card = licensed.judged(text=[str(text)], licences=["cc-by-nc-4.0"])
+    assert reason == (
+        "licences that push.licences does not accept: the texts of its language model: CC-BY-NC-4.0; accepted: "
+        "CC-BY-4.0"
+    )
+    assert "Licences of the texts of its language model: CC-BY-NC-4.0." in report
+    assert not card
+
+    reason, _, card = licensed.judged(text=[str(text)], licences=["CC-BY-4.0"])
+    assert not reason
+    assert "Licences of the texts of its language model: CC-BY-4.0." in card
+
+    # One file of several suffices.
+    (tmp_path / "more.txt").write_text("two two one\n")
+    both = [str(text), str(tmp_path / "more.txt")]
+    reason, *_ = licensed.judged(text=both, licences=["CC-BY-4.0", "MIT"])
+    assert "the texts of its language model: MIT; accepted" in reason
+    reason, *_ = licensed.judged(text=both, licences=["CC-BY-4.0", ""])
+    assert "the texts of its language model: not stated; accepted" in reason
+
+
+def test_texts_of_no_stated_licence_are_refused_where_there_is_a_rule(
+    licensed: Licensed, made: StepOutput, tmp_path: Path
+) -> None:
+    """An ARPA file has no licence of its own, and says of no sentence where it comes from."""
+    arpa = tmp_path / "words.arpa.gz"
+    arpa.write_bytes(made.path("arpa").read_bytes())
+    reason, report, _ = licensed.judged(arpa=str(arpa))
+    assert reason == (
+        "licences that push.licences does not accept: the texts of its language model: not stated; accepted: "
+        "CC-BY-4.0; language.licences states those of the texts"
+    )
+    assert "A 2-gram model of 3 words, from a file of n-grams." in report
+    reason, _, card = licensed.judged(arpa=str(arpa), licences=["CC-BY-4.0"])
+    assert not reason
+    assert "Licences of the texts of its language model: CC-BY-4.0." in card
+
+
+def test_transcripts_have_the_licence_of_their_corpus(licensed: Licensed) -> None:
+    reason, report, card = licensed.judged()
+    assert not reason
+    assert "Licences of train and dev: CC-BY-4.0" in card
+    assert "texts of its language model" not in card + report
+
+
+def test_another_licence_is_another_model_of_the_same_ngrams(licensed: Licensed, store: Path, tmp_path: Path) -> None:
+    """It reaches the gate, whatever a store has of before."""
+    text = tmp_path / "text.txt"
+    text.write_text("two six two\n")
+    unstated = licensed.made(text=[str(text)])
+    ngrams = set((store / "ngrams").glob("*/done.json"))
+    stated = licensed.made(text=[str(text)], licences=["MIT"])
+    assert stated.key != unstated.key
+    assert model_digest(stated.path("model")) != model_digest(unstated.path("model"))
+    assert set((store / "ngrams").glob("*/done.json")) == ngrams
+    about = json.loads((unstated.path("model") / "language_model" / "language_model.json").read_text())
+    assert "licences" not in about["text"]
+    assert licences_of(read_model_info(unstated.path("model")), unstated.path("model")) == {
+        "its data": ["CC-BY-4.0"],
+        "the texts of its language model": ["not stated"],
+    }
+
+    # Where the weights go without the language model, its texts do not count.
+    assert licences_of(read_model_info(stated.path("model"))) == {"its data": ["CC-BY-4.0"]}
+
+
+def test_the_card_on_the_hub_names_the_licences_of_the_texts(licensed: Licensed, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("two one two\n")
+    model = licensed.made(text=[str(tmp_path / "text.txt")], licences=["CC-BY-NC-4.0"]).path("model")
+    card = release_card(model, read_model_info(model), "ours/words")
+    assert "license: other\nlicense_name: CC-BY-4.0 and CC-BY-NC-4.0\n" in card
+    assert "Licences of the texts of its language model: CC-BY-NC-4.0." in card
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"licences": ["MIT"]}, "those of `text` or `arpa`, and neither is named"),
+        ({"text": ["a", "b", "c"], "licences": ["MIT", "MIT"]}, "has 2, and 3 files are named"),
+        ({"arpa": "a", "licences": ["MIT", "MIT"]}, "has 2, and 1 files are named"),
+        ({"text": ["a"], "licences": ["CCBY-4.0"]}, "do you mean CC-BY-4.0"),
+    ],
+)
+def test_licences_of_no_file_or_of_no_name_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        LanguageSettings.of({"kind": "ngram", **values})

@@ -21,7 +21,7 @@ from voxline.components.push.step import check_licences
 from voxline.data.dataset import Dataset
 from voxline.data.licences import checked_licence, count_licences, hub_licence, licence_name
 from voxline.data.manifest import read_manifest
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrPushSettings, AsrTrainSettings
 from voxline.inference.model_info import AS_PUBLISHED, ModelInfo, ShippedVocoder, StartInfo
 from voxline.inference.saved_model import read_model_info
@@ -183,6 +183,22 @@ def test_a_public_model_as_it_comes_is_judged_by_its_own_licence(info: ModelInfo
     info.start = StartInfo(generation=1, ancestors=[HUB], training_data="unknown")
     assert refusals(info, "mit") == []
     assert "o/w@cccccccc: MIT" in refusals(info, "Apache-2.0")[0]
+
+
+def test_transcripts_that_only_its_language_model_knows_count(info: ModelInfo, tmp_path: Path) -> None:
+    folder = tmp_path / "model" / "language_model"
+    folder.mkdir()
+    about = {"alpha": 1, "beta": 0, "width": 8, "unknown_penalty": -5, "text": {"files": 0, "transcripts": True}}
+    (folder / "language_model.json").write_text(json.dumps(about))
+    assert [*licences_of(info, folder.parent)] == ["its data"]
+
+    info.provenance.trained[AS_PUBLISHED] = True
+    assert licences_of(info, folder.parent) == {"the texts of its language model": ["not stated"]}
+
+    about["text"] = {"files": 1, "transcripts": False, "licences": [3]}
+    (folder / "language_model.json").write_text(json.dumps(about))
+    with pytest.raises(WorkError, match=r"language_model\.json: 'text\.licences' is \[3\]"):
+        licences_of(info, folder.parent)
 
 
 def test_an_ancestor_keeps_the_licences_of_its_data(info: ModelInfo) -> None:

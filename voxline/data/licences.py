@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from voxline.errors import WorkError
+
 if TYPE_CHECKING:
     from voxline.data.rows import DatasetRow
 
 LICENCE = "licence"
 NOT_STATED = "not stated"
 KEYS = (LICENCE, "license")
+LANGUAGE_TEXTS = "the texts of its language model"
+"""A source of licences, beside a model's data and its ancestors."""
 TRAINED_SPLITS = ("train", "dev")
 """Splits behind the weights: dev chooses among them."""
 MAX_CHARACTERS = 100
@@ -107,6 +111,33 @@ def count_licences(rows: Iterable["DatasetRow"], splits: Iterable[str] = TRAINED
     """Counts the utterances under each licence, and those whose licence is not stated; {} if no row states one."""
     counts = Counter(licence_of(row.extra) or NOT_STATED for row in rows if row.split in splits)
     return dict(sorted(counts.items())) if counts.keys() - {NOT_STATED} else {}
+
+
+def text_licences(language_model: Mapping[str, Any]) -> list[str]:
+    """The licences of the files that a language model was made of; [] if it was made of transcripts alone.
+
+    "not stated" is one of the licences. Those of the transcripts are the dataset's.
+
+    Args:
+      language_model: the contents of `language_model.json`.
+
+    Raises:
+      WorkError: the licences are not texts.
+
+    >>> text_licences({"text": {"files": 2, "transcripts": True, "licences": ["MIT", ""]}})
+    ['MIT', 'not stated']
+    >>> text_licences({"text": {"files": 0, "transcripts": True}})
+    []
+    """
+    text = language_model.get("text")
+    text = text if isinstance(text, Mapping) else {}
+    # Without files and without transcripts it was an ARPA file.
+    if not text.get("files") and text.get("transcripts"):
+        return []
+    licences = text.get("licences") or [""]
+    if not isinstance(licences, list) or not all(isinstance(licence, str) for licence in licences):
+        raise WorkError(f"language_model.json: 'text.licences' is {licences!r}; run the step `language` again")
+    return sorted({licence_name(licence) or NOT_STATED for licence in licences})
 
 
 def describe_licences(counts: Mapping[str, int]) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.data.licences import NOT_STATED, licence_name
+from voxline.data.licences import LANGUAGE_TEXTS, NOT_STATED, licence_name, text_licences
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.model_info import ModelInfo
-from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_info
+from voxline.inference.saved_model import LANGUAGE_MODEL, MODEL_JSON, model_digest, read_model_info
 from voxline.progress import print_status
 from voxline.registry.hub import HUB_SCHEME, parse_location
 from voxline.registry.journal import RegistryEvent
@@ -184,10 +184,17 @@ def ancestors_of(info: ModelInfo) -> list[Ancestor]:
     return [Ancestor.of(values) for values in info.start.ancestors] if info.start else []
 
 
-def licences_of(info: ModelInfo) -> dict[str, list[str]]:
-    """The licences of all that a model's weights come from, by what is under them.
+def licences_of(info: ModelInfo, folder: Path | None = None) -> dict[str, list[str]]:
+    """The licences of all that a model comes from, by what is under them.
 
-    That is its data, each ancestor, and the vocoder that a voice ships with. "not stated" is one of the licences.
+    That is its data, each ancestor, the vocoder that a voice ships with, and the texts of the language model that a
+    recognizer ships with. "not stated" is one of the licences.
+
+    Args:
+      folder: of the model; None: of the model without its language model, as its weights go elsewhere.
+
+    Raises:
+      WorkError: the language model is damaged.
     """
     licences: dict[str, list[str]] = {}
     if not info.is_as_published:
@@ -201,6 +208,15 @@ def licences_of(info: ModelInfo) -> dict[str, list[str]]:
         licences[ancestor.label] = stated if ancestor.is_published else ancestor.licences
     if vocoder := info.vocoder:
         licences[f"its vocoder {vocoder.name}"] = vocoder.licences
+    if folder is not None and (folder / LANGUAGE_MODEL).is_dir():
+        from voxline.inference.language_model import read_language_model
+
+        # The transcripts that it was made of are under "its data", unless the network has learned nothing of them.
+        texts = text_licences(read_language_model(folder) or {})
+        if info.is_as_published:
+            texts = sorted({*texts, *(info.dataset.licences or [NOT_STATED])})
+        if texts:
+            licences[LANGUAGE_TEXTS] = texts
     return {source: names or [NOT_STATED] for source, names in licences.items()}
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from voxline.data.licences import LANGUAGE_TEXTS, text_licences
 from voxline.metrics.evaluation import METRICS_FILE, EvaluationInfo, FamilyDetails
 from voxline.metrics.wer import EditCounts, sum_edits
 from voxline.store.versioned_json import FilePart, parse_part
@@ -46,9 +47,9 @@ class GreedyInfo(FilePart, forbid_unknown_fields=False):
 
 
 class LanguageModelText(FilePart, forbid_unknown_fields=False):
-    """The text that a language model was made of."""
+    """The text that a language model was made of; None: a file has its n-grams, and nobody knows of how many."""
 
-    sentences: int
+    sentences: int | None = None
 
 
 class TuningInfo(FilePart, forbid_unknown_fields=False):
@@ -148,6 +149,16 @@ class AsrDetails(FamilyDetails, kw_only=True):
             return None
         where = f"{METRICS_FILE}: details.language_model"
         return parse_part(self.language_model, LanguageModelInfo, where, EvaluationInfo.REMEDY)
+
+    @property
+    def language_model_licences(self) -> str:
+        """A sentence on the licences of the texts of the language model; empty if transcripts are all its text.
+
+        Raises:
+          WorkError: as `text_licences`.
+        """
+        licences = text_licences(self.language_model) if self.language_model is not None else []
+        return f"Licences of {LANGUAGE_TEXTS}: {', '.join(licences)}." if licences else ""
 
 
 class AsrSmokeTest(FilePart, forbid_unknown_fields=False):

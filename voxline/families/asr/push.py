@@ -73,8 +73,8 @@ class AsrPushFamily:
             f"{table}\n\nDecoded by beam search with a {model.order}-gram language model of "
             f"{model.vocabulary:,} words (alpha {model.alpha:g}, beta {model.beta:g}), a part of this "
             "version. Greedy decoding, as TensorFlow Serving does it, has a word error rate of "
-            f"{details.greedy.words.rate:.2%}."
-        )
+            f"{details.greedy.words.rate:.2%}. {details.language_model_licences}"
+        ).rstrip()
 
     def limitations(self, evaluation: Evaluation) -> list[str]:
         info = evaluation.info

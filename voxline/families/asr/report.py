@@ -247,10 +247,13 @@ def _language_model(details: AsrDetails) -> list[Block]:
 
     tuned = model.tuned_on
     origin = f"the best of those tried on {tuned.utterances:,} utterances of {tuned.split}" if tuned else "as set"
+    sentences = model.text.sentences
+    text = "from a file of n-grams" if sentences is None else f"made of {sentences:,} sentences"
     note = (
-        f"A {model.order}-gram model of {model.vocabulary:,} words, made of {model.text.sentences:,} "
-        f"sentences. Its weight (alpha) is {model.alpha:g}, that of each word (beta) {model.beta:g}: {origin}."
-    )
+        f"A {model.order}-gram model of {model.vocabulary:,} words, {text}. Its weight (alpha) is "
+        f"{model.alpha:g}, that of each word (beta) {model.beta:g}: {origin}. "
+        f"{details.language_model_licences}"
+    ).rstrip()
     table = data_table(
         ["errors in", "greedy", "with the language model", "in the references"], rows, label="Language model"
     )
