@@ -12,10 +12,12 @@ import soxr
 
 from tests.tone_asr_model import BLOCK, RATE, MakeAsrModel, export_onnx_tones, render_words
 from tests.tone_tts_model import MakeTtsModel
+from voxline.cancellation import Cancellation, WorkCancelledError
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.alignment import align_recording
 from voxline.inference.ctc_alignment import text_loss
 from voxline.inference.recognizer import Recognizer
+from voxline.inference.token_decoder import WrittenText
 from voxline.inference.transcript import DecodedWaveform, join_decoded
 from voxline.inference.waveforms import read_waveform
 from voxline.text.alphabet import Alphabet
@@ -171,6 +173,77 @@ def test_a_recording_is_cut_at_pauses_and_its_words_keep_their_times(model: Path
     assert whole.transcribe(samples, RATE) == transcript.text
     assert recognizer.audio_seconds == pytest.approx(2 * (0.6 + 3 * 0.15), abs=0.1)
     assert whole.audio_seconds == pytest.approx(4.6)
+
+
+SENTENCES = ("one two three four five six", "seven", "two two", "eight", "three four five six seven", "one", "six six")
+
+
+def test_the_text_so_far_is_told_between_batches(model: Path) -> None:
+    """Short parts are decoded first, so that a batch holds little padding: what is told is in order nevertheless."""
+    samples = with_pauses(*SENTENCES)
+    recognizer = Recognizer(model, batch_seconds=0.5)
+    told: list[str] = []
+    (transcript,) = recognizer.recognize_waveforms([samples], told.append)
+    assert transcript == Recognizer(model, batch_seconds=0.5).recognize_waveforms([samples])[0]
+    assert transcript.text == " ".join(SENTENCES)
+    assert len(told) > 2
+    assert told == sorted(set(told), key=len)
+    assert told[0].startswith(SENTENCES[0])
+    assert all(transcript.text.startswith(text) and text != transcript.text for text in told)
+
+    told.clear()
+    recognizer.recognize_waveforms([with_pauses("one two")], told.append)
+    assert told == []
+    with pytest.raises(ValueError, match="2 waveforms"):
+        recognizer.recognize_waveforms([samples, samples], told.append)
+
+
+class WindowDecoder:
+    """Writes what a CTC model hears, in windows as a decoder has them."""
+
+    window = 3 * RATE // 2
+
+    def __init__(self, listener: Recognizer) -> None:
+        self.listener = listener
+
+    def __call__(self, waveforms: np.ndarray, lengths: np.ndarray, *, times: bool) -> list[list[WrittenText]]:
+        rows = [row[:length] for row, length in zip(waveforms, lengths, strict=True)]
+        return [[WrittenText(text, -0.5, 1)] for text in self.listener.transcribe_waveforms(rows)]
+
+
+def test_a_decoder_tells_of_each_window(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = with_pauses(*SENTENCES)
+    recognizer = Recognizer(model)
+    monkeypatch.setattr(recognizer, "_decoder", WindowDecoder(Recognizer(model)))
+    recognizer.batch_seconds = 1.5
+    told: list[str] = []
+    (transcript,) = recognizer.recognize_waveforms([samples], told.append)
+    assert transcript.text == " ".join(SENTENCES) == recognizer.recognize_waveforms([samples])[0].text
+    assert len(told) > 3
+    assert told == sorted(set(told), key=len)
+    assert all(transcript.text.startswith(text) and text != transcript.text for text in told)
+
+
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_work_that_nobody_waits_for_ends_between_batches(
+    model: Path, monkeypatch: pytest.MonkeyPatch, has_decoder: bool
+) -> None:
+    recognizer = Recognizer(model, batch_seconds=0.5)
+    if has_decoder:
+        monkeypatch.setattr(recognizer, "_decoder", WindowDecoder(Recognizer(model)))
+    batches: list[int] = []
+    pad = recognizer._padded
+    monkeypatch.setattr(recognizer, "_padded", lambda waveforms: batches.append(len(waveforms)) or pad(waveforms))
+    cancellation = Cancellation()
+    told: list[str] = []
+
+    def leave(text: str) -> None:
+        told.append(text)
+        cancellation.cancel()
+
+    with pytest.raises(WorkCancelledError), cancellation.active():
+        recognizer.recognize_waveforms([with_pauses(*SENTENCES)], leave)
+    assert (len(told), len(batches)) == (1, 1)
 
 
 def test_the_parts_of_a_recording_have_one_output(model: Path) -> None:

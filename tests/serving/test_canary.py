@@ -347,10 +347,10 @@ def test_ctrl_c_ends_a_server_in_which_a_candidate_hangs(root: Path, models: dic
 class SharedUpload(RecognizerServer):
     """Uploads are read in small parts; the first read waits until somebody else reads, a second at most."""
 
-    def _hear(self, recording: Any, reading: threading.Lock, recognizer: Any) -> Any:
+    def _hear(self, recording: Any, reading: threading.Lock, live: Any, recognizer: Any) -> Any:
         if not isinstance(recording.file, _SlowFile):
             recording.file = _SlowFile(recording.file)
-        return super()._hear(recording, reading, recognizer)
+        return super()._hear(recording, reading, live, recognizer)
 
 
 class _SlowFile:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from voxline.cancellation import check_cancelled
 from voxline.errors import SettingsError
 from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine, OnnxModel, choose_engine
@@ -41,6 +42,7 @@ from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
 from voxline.inference.token_decoder import TokenDecoder, WrittenText, join_parts, needs_ctc
 from voxline.inference.transcript import (
     DecodedWaveform,
+    TextSoFar,
     Transcript,
     alternatives_of,
     join_decoded,
@@ -195,14 +197,26 @@ class Recognizer:
         (transcript,) = self.recognize_waveforms([self._waveform(audio, sample_rate)])
         return transcript
 
-    def recognize_waveforms(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
-        """Like `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`."""
+    def recognize_waveforms(
+        self, waveforms: Sequence["Waveform"], tell: Callable[[str], None] | None = None
+    ) -> list[Transcript]:
+        """Like `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`.
+
+        Args:
+          tell: of a single waveform, called between the batches of its parts with the text from its beginning that is
+            known by then, if that has grown. Each text begins with the one before, and the transcript's with all.
+
+        Raises:
+          ValueError: `tell` is given with several waveforms.
+        """
+        if tell and len(waveforms) != 1:
+            raise ValueError(f"{len(waveforms)} waveforms: the text so far is told of a single one")
         if self._decoder is not None:
-            return self._recognize_parts(waveforms)  # it cuts by itself
+            return self._recognize_parts(waveforms, tell)  # it cuts by itself
 
         parts, offsets = self._in_parts(waveforms)
-        heard = iter(self._recognize_parts(parts))
         spaced = " " in self.alphabet.characters
+        heard = iter(self._recognize_parts(parts, tell, spaced))
         transcripts = []
         for waveform, begins in zip(waveforms, offsets, strict=True):
             of_parts = list(itertools.islice(heard, len(begins)))
@@ -211,8 +225,15 @@ class Recognizer:
             transcripts.append(dataclasses.replace(joined, note=self._note(waveform)))
         return transcripts
 
-    def _recognize_parts(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
-        """The transcripts of waveforms that are heard whole."""
+    def _recognize_parts(
+        self, waveforms: Sequence["Waveform"], tell: Callable[[str], None] | None = None, spaced: bool = True
+    ) -> list[Transcript]:
+        """The transcripts of waveforms that are heard whole, or that the decoder cuts.
+
+        Args:
+          tell: see `recognize_waveforms`; for a CTC model, the waveforms are the parts of the recording.
+          spaced: whether texts of the model have spaces.
+        """
         notes = [self._note(waveform) for waveform in waveforms]
         transcripts = [
             Transcript("", [], None, len(waveform) / self.sample_rate, note)
@@ -220,7 +241,7 @@ class Recognizer:
         ]
         if self._decoder is not None:
             audible = [index for index, note in enumerate(notes) if not note]
-            written = self._write([waveforms[index] for index in audible], times=True)
+            written = self._write([waveforms[index] for index in audible], times=True, tell=tell)
             for index, texts in zip(audible, written, strict=True):
                 timed = transcript_of_words(texts[0].text, texts[0].words, transcripts[index].seconds)
                 alternatives = alternatives_of(texts, self._n_best)
@@ -228,7 +249,15 @@ class Recognizer:
                 transcripts[index] = dataclasses.replace(timed, confidence=confidence, alternatives=alternatives)
             return transcripts
 
-        for batch in self._batches([index for index, note in enumerate(notes) if not note], waveforms):
+        # The batches of every call, so that texts are the same; the one with the earliest part first.
+        audible = [index for index, note in enumerate(notes) if not note]
+        batches = sorted(self._batches(audible, waveforms), key=min)
+        beginning = TextSoFar(["" if note else None for note in notes], spaced)
+        for place, batch in enumerate(batches):
+            # Not after the last batch: the transcript has it all.
+            if tell and place and beginning.has_grown():
+                tell(beginning.text)
+            check_cancelled()
             outputs = self._call([waveforms[index] for index in batch])
             rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, text, values, frames in rows:
@@ -237,6 +266,7 @@ class Recognizer:
                 best_text = best[0].text if best else _plain_text(text)
                 transcript = self._transcript(best_text, values[:frames], transcripts[index].seconds)
                 transcripts[index] = dataclasses.replace(transcript, alternatives=alternatives_of(best, self._n_best))
+                beginning.parts[index] = best_text
         return transcripts
 
     def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
@@ -488,11 +518,14 @@ class Recognizer:
         chosen = choose_engine(self.folder, engine)
         return TokenDecoder(self.folder, self.info, beams, self._n_best, chosen, self._threads)
 
-    def _write(self, waveforms: Sequence["Waveform"], *, times: bool = False) -> list[list[WrittenText]]:
+    def _write(
+        self, waveforms: Sequence["Waveform"], *, times: bool = False, tell: Callable[[str], None] | None = None
+    ) -> list[list[WrittenText]]:
         """The texts that the decoder writes for each waveform, the best first; of a long one, only the best.
 
         Args:
           times: the best text has words with times.
+          tell: see `recognize_waveforms`.
         """
         decoder = self._decoder
         if decoder is None:
@@ -512,7 +545,13 @@ class Recognizer:
         # Each part costs as much as one of the whole window.
         texts: list[list[WrittenText]] = [[] for _ in waveforms]
         rows = max(round(self.batch_seconds * self.sample_rate) // decoder.window, 1)
+        last_told = ""
         for first in range(0, len(parts), rows):
+            # Windows are written in order, so all of the text is known so far.
+            if tell and first and (so_far := texts[0][0].text) != last_told:
+                tell(so_far)
+                last_told = so_far
+            check_cancelled()
             padded, lengths = self._padded(parts[first : first + rows])
             start = time.perf_counter()
             written = decoder(padded, lengths, times=times)

@@ -79,6 +79,40 @@ class DecodedWaveform:
     parts: int = 1
 
 
+class TextSoFar:
+    """The beginning of a recording's text while its parts are transcribed, not always in order.
+
+    Args:
+      parts: the text of each; None: it is not known yet.
+      spaced: whether texts of the model have spaces.
+
+    Attributes:
+      text: of all parts before the first that is not known, joined as `join_transcripts` does, when last looked at.
+
+    >>> so_far = TextSoFar([None, "the", None], True)
+    >>> so_far.has_grown()
+    False
+    >>> so_far.parts[0] = "at"
+    >>> so_far.has_grown(), so_far.text, so_far.has_grown()
+    (True, 'at the', False)
+    """
+
+    def __init__(self, parts: Sequence[str | None], spaced: bool) -> None:
+        self.parts = list(parts)
+        self.text = ""
+        self._spaced = spaced
+        self._joined = 0
+
+    def has_grown(self) -> bool:
+        """Looks at the parts. Returns whether more of the text is known than at the look before."""
+        before = self.text
+        # A part that is known waits for those before it.
+        while self._joined < len(self.parts) and (part := self.parts[self._joined]) is not None:
+            self.text = _join([self.text, part], self._spaced)
+            self._joined += 1
+        return self.text != before
+
+
 def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: float, start: float = 0.0) -> Transcript:
     """The transcript of a recording, or of a segment of a stream.
 

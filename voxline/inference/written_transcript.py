@@ -109,6 +109,22 @@ def written_form(text: str, choices: WritingChoices) -> str:
     return _spaced(text, spoken, tokens, pieces)
 
 
+def settled_text(text: str, choices: WritingChoices) -> str:
+    """The text that is heard so far if it is written the same whatever follows; "" while that is not sure.
+
+    Numbers may continue in what follows, and a mark there says that the model punctuates itself. Once it has written
+    one, its text stays.
+
+    >>> punctuated = WritingChoices(punctuate=True)
+    >>> settled_text("so far", punctuated), settled_text("So. far", punctuated)
+    ('', 'So. far')
+    """
+    # Marks alone need no look ahead once one was seen.
+    if choices == WritingChoices() or (not choices.itn and _has_final_mark(text.split())):
+        return text
+    return ""
+
+
 def _write(spoken: Sequence[str], choices: WritingChoices) -> list[WrittenWord]:
     if not choices.itn:
         return [WrittenWord(word, place, place + 1) for place, word in enumerate(spoken)]
@@ -162,7 +178,7 @@ def _punctuate(tokens: Sequence[WrittenWord], ends: Sequence[bool], choices: Wri
     """
     texts = [word.text for word in tokens]
     # A model that writes marks or sentences' capitals itself knows better than pauses do.
-    if any(text[-1] in _FINAL_MARKS and not text.endswith(".m.") for text in texts):
+    if _has_final_mark(texts):
         return texts
     is_first = True
     is_turkic = any("ı" in text for text in texts)
@@ -175,6 +191,10 @@ def _punctuate(tokens: Sequence[WrittenWord], ends: Sequence[bool], choices: Wri
         is_first = ends[place]
         texts[place] = text + (_full_stop(text) if ends[place] else "")
     return texts
+
+
+def _has_final_mark(words: Sequence[str]) -> bool:
+    return any(word[-1] in _FINAL_MARKS and not word.endswith(".m.") for word in words)
 
 
 def _full_stop(text: str) -> str:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -61,6 +61,7 @@ from voxline.serving.deadline import within
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.health import Health, describe_model
 from voxline.serving.limits import ServingLimits
+from voxline.serving.live_transcript import CLIENT_LEFT, LiveResponse, LiveTranscript
 from voxline.serving.metrics import ServerMetrics
 from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
@@ -176,7 +177,7 @@ class RecognizerServer:
             except HTTPException as error:  # Starlette's own, of a form that it cannot read
                 response = await answer_known(request, error)
             except ClientDisconnect:
-                response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
+                response = Response(status_code=CLIENT_LEFT)
             except asyncio.CancelledError:  # the server ends, and waits no longer
                 response = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "the server ends; try again")
             except OSError as error:
@@ -193,46 +194,73 @@ class RecognizerServer:
             if "expect" in request.headers and response.status_code >= HTTPStatus.BAD_REQUEST:
                 response.headers["connection"] = "close"  # the client may send its body, or not
 
-            # Everything is counted, refused requests too.
-            self.metrics.answers.labels(str(response.status_code)).inc()
-            seconds = time.perf_counter() - start
-            self.metrics.seconds.observe(seconds)
-
-            if caller := request.scope.get(CALLER):
-                self.metrics.count_caller(caller, response.status_code)
-                request_line = f"{request.method} {request.scope['route'].path}"
-                print_status(f"serve: {caller}: {request_line}: {response.status_code} in {seconds:.2f} s")
+            if isinstance(response, LiveResponse):
+                response.count = functools.partial(self._count, request, start)  # when all is sent
+            else:
+                self._count(request, start, response.status_code)
             return response
 
         return answer
 
+    def _count(self, request: Request, start: float, status: int) -> None:
+        """Counts an answer; everything is counted, refused requests too."""
+        self.metrics.answers.labels(str(int(status))).inc()
+        seconds = time.perf_counter() - start
+        self.metrics.seconds.observe(seconds)
+
+        if caller := request.scope.get(CALLER):
+            self.metrics.count_caller(caller, status)
+            request_line = f"{request.method} {request.scope['route'].path}"
+            print_status(f"serve: {caller}: {request_line}: {int(status)} in {seconds:.2f} s")
+
     async def _transcribe(self, request: Request) -> Response:
-        async with self.uploads.admitted(caller_of(request.scope)) as upload, contextlib.AsyncExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
+            upload = await stack.enter_async_context(self.uploads.admitted(caller_of(request.scope)))
             form = await self.uploads.read_form(request, upload, stack)
             # What can be refused without decoding is refused here.
             wish = TranscriptionRequest.read(form, self._writing)
             model = self._find(wish.model)
             wish.check_language(_served(model, Recognizer)[1].info.language)  # refuses a voice, too
 
-            # The upload may be read twice, by the candidate and by production: one at a time.
-            hear = functools.partial(self._hear, wish.recording, threading.Lock())
-            sessions = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
-            (transcript, waveform, rate), served, arm = await self._answer(
-                request, model, joined(sessions), hear, _measure_transcript
-            )
+            if not wish.is_streamed:
+                return await self._answer_transcript(request, form, wish, model)
+            live = LiveTranscript(wish.writing)
+            return await live.answer(self._answer_transcript(request, form, wish, model, live), stack.pop_all())
 
+    async def _answer_transcript(
+        self,
+        request: Request,
+        form: FormData,
+        wish: TranscriptionRequest,
+        model: FollowedModel,
+        live: LiveTranscript | None = None,
+    ) -> Response:
+        """The response with the transcript of a recording, once all of it is heard.
+
+        Args:
+          live: takes the text while it is heard.
+        """
+        # The upload may be read twice, by the candidate and by production: one at a time.
+        hear = functools.partial(self._hear, wish.recording, threading.Lock(), live)
+        sessions = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
+        (transcript, waveform, rate), served, arm = await self._answer(
+            request, model, joined(sessions), hear, _measure_transcript, live
+        )
         self.metrics.audio.inc(transcript.seconds)
 
-        response = _signed(wish.answer(transcript, served.engine.info.language), served, arm)
-
-        # Captured only after the answer is known, and without making it wait.
+        # Captured only after the transcript is known, and without making it wait.
+        capture_id = ""
         if self._capture:
             consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
             speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
             consent = consent if may_consent(request.scope, request.headers) else ""
             identity = model.reference.partition("@")[0], served.version, served.digest
-            if id := self._capture.offer(*identity, transcript, waveform, rate, consent=consent, speaker=speaker):
-                response.headers[CAPTURE_HEADER] = id
+            capture_id = self._capture.offer(*identity, transcript, waveform, rate, consent=consent, speaker=speaker)
+
+        language = served.engine.info.language
+        response = _signed(wish.answer(transcript, language, live.sent if live else "", capture_id), served, arm)
+        if capture_id:
+            response.headers[CAPTURE_HEADER] = capture_id
         return response
 
     async def _speak(self, request: Request) -> Response:
@@ -258,11 +286,13 @@ class RecognizerServer:
         session: str,
         work: Callable[[Any], Result],
         measure: Measure[Result],
+        live: LiveTranscript | None = None,
     ) -> tuple[Result, LoadedVersion, str]:
         """The result of a request, the version that it is of, and the arm of the canary; "" without one.
 
         Args:
           work: with an engine, in a thread of the pool. It is ended if the client leaves or waits for too long.
+          live: begins when it is sure which version answers.
         """
         # The work runs in threads, which cannot be killed: it looks at the cancellation now and then.
         cancellation = Cancellation()
@@ -271,20 +301,30 @@ class RecognizerServer:
             with cancellation.active():
                 return work(engine)
 
-        answering = self._answer_by_arm(model, session, cancellable, measure)
+        answering = self._answer_by_arm(model, session, cancellable, measure, live)
         return await within(self.limits.request_seconds, request, cancellation, answering)
 
     async def _answer_by_arm(
-        self, model: FollowedModel, session: str, work: Callable[[Any], Result], measure: Measure[Result]
+        self,
+        model: FollowedModel,
+        session: str,
+        work: Callable[[Any], Result],
+        measure: Measure[Result],
+        live: LiveTranscript | None,
     ) -> tuple[Result, LoadedVersion, str]:
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         if canary and (turn := canary.begin(session)):
+            # Where a candidate fails, production answers, so nothing of a candidate is sent before its end.
+            if live and not turn.chosen:
+                live.begin(functools.partial(_signed, served=turn.trial.production, arm=PRODUCTION))
             result, served = await canary.answer(turn, work, self._run, measure)
             return result, served, CANDIDATE if served is turn.trial.candidate else PRODUCTION
 
         # Read once: the model may be swapped while the request runs.
         if (current := model.current) is None:
             raise RuntimeError(f"{model.reference}: it served a moment ago, and what serves stays")
+        if live:
+            live.begin(functools.partial(_signed, served=current, arm=""))
         return await self._run(lambda: work(current.engine)), current, ""
 
     async def _realtime(self, socket: WebSocket) -> None:
@@ -326,12 +366,13 @@ class RecognizerServer:
             loop.call_soon_threadsafe(subtract)
 
     def _hear(
-        self, recording: UploadFile, reading: threading.Lock, recognizer: Recognizer
+        self, recording: UploadFile, reading: threading.Lock, live: LiveTranscript | None, recognizer: Recognizer
     ) -> "tuple[Transcript, Waveform, int]":
         """Decodes and transcribes a recording; runs in a thread of the pool. Returns what was heard at which rate.
 
         Args:
           reading: held while the upload is read: a candidate that was given up may still read it.
+          live: takes the text while it is heard.
         """
         with tempfile.NamedTemporaryFile(dir=scratch_root()) as file:  # what it is, its bytes say, not its name
             with reading:
@@ -358,7 +399,8 @@ class RecognizerServer:
                 raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
 
         try:
-            return recognizer.recognize_waveforms([waveform])[0], waveform, recognizer.sample_rate
+            tell = {"tell": live.hear} if live else {}
+            return recognizer.recognize_waveforms([waveform], **tell)[0], waveform, recognizer.sample_rate
         except VoxlineError as error:
             raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
 

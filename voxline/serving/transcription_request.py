@@ -23,6 +23,7 @@ from voxline.serving.subtitles import cues, srt, verbose, vtt
 
 SHAPES = ("json", "text", "srt", "verbose_json", "vtt")
 STREAMED = ("json", "text")
+EVENTS_TYPE = "text/event-stream"
 WORD = "word"
 SEGMENT = "segment"
 HONOURED = frozenset({
@@ -116,16 +117,18 @@ class TranscriptionRequest:
         if self.language and not is_of_language(self.language, spoken):
             raise _refused(f"{self.language}: the model hears {spoken}; name that, or leave it out", "language")
 
-    def answer(self, transcript: Transcript, spoken: str = "") -> Response:
+    def answer(self, transcript: Transcript, spoken: str = "", sent: str = "", capture: str = "") -> Response:
         """The transcript in the form that the client wants.
 
         Args:
           spoken: the language that the model was asked for, if it is known.
+          sent: the beginning of the text, of which the client of a stream has events.
+          capture: the id under which the recording is kept; "": it is not.
         """
         # Captures and canaries have what was heard.
         transcript = write_transcript(transcript, self.writing)
         if self.is_streamed:
-            return StreamingResponse(_events(transcript), media_type="text/event-stream")
+            return StreamingResponse(_events(transcript, sent, capture), media_type=EVENTS_TYPE)
         if self.shape == "json":
             usage = {"type": "duration", "seconds": round(transcript.seconds, 3)}
             return JSONResponse({"text": transcript.text, "usage": usage})
@@ -149,25 +152,39 @@ def is_of_language(named: str, spoken: str) -> bool:
     return not spoken or re.split("[-_]", named.casefold())[0] == spoken
 
 
-def _events(transcript: Transcript) -> Iterator[str]:
-    """Server-sent events: a delta for each cue, which together are the text, and the text.
+def delta_event(text: str) -> str:
+    """The event of a piece of a transcript's text."""
+    return event_of({"type": "transcript.text.delta", "delta": text})
+
+
+def event_of(values: dict[str, Any]) -> str:
+    """A server-sent event of the type in its values.
 
     Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
-    written = 0
-    for _, _, text in cues(transcript):
-        begin = transcript.text.find(text, written)
-        if begin >= 0:
-            end = begin + len(text)
-            yield _event({"type": "transcript.text.delta", "delta": transcript.text[written:end]})
-            written = end
-    if written < len(transcript.text):
-        yield _event({"type": "transcript.text.delta", "delta": transcript.text[written:]})
-    yield _event({"type": "transcript.text.done", "text": transcript.text})
-
-
-def _event(values: dict[str, Any]) -> str:
     return f"event: {values['type']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
+
+
+def _events(transcript: Transcript, sent: str, capture: str) -> Iterator[str]:
+    """A delta for each cue of what was not sent yet, which with that are the text, and the text."""
+    if not transcript.text.startswith(sent):
+        raise ValueError("a text is no continuation of what was sent of it")
+    written = len(sent)
+    place = 0
+
+    # Cues of what was sent are passed over; the one in which that ends is sent from there on.
+    for _, _, text in cues(transcript):
+        begin = transcript.text.find(text, place)
+        if begin < 0:
+            continue
+        place = begin + len(text)
+        if place > written:
+            yield delta_event(transcript.text[written:place])
+            written = place
+    if written < len(transcript.text):
+        yield delta_event(transcript.text[written:])
+    fields = {"capture": capture} if capture else {}
+    yield event_of({"type": "transcript.text.done", "text": transcript.text, **fields})
 
 
 def _read_fields(form: FormData) -> Iterator[tuple[str, list[str]]]:
