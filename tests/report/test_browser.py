@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.report.conftest import Browser
@@ -16,7 +17,7 @@ from voxline.components.validate.step import run as validate
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
-from voxline.report import data_table, word_diff
+from voxline.report import Page, Panel, data_table, figure, image_panels, word_diff
 
 AUDIT = """(async () => {
   const found = await axe.run(document, {resultTypes: ["violations"]});
@@ -55,11 +56,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory, make_asr_model: MakeAsrModel
         "Wide", data_table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60)
     )
     wide.write(folder / "wide.html")
+    voice = Page("A voice")
+    mels = np.random.default_rng(1).random((60, 20))
+    titles = ("recorded", "teacher-forced", "synthesized", "attention, synthesized")
+    for name in ("lj-1", "lj-2"):
+        picture = image_panels([Panel(title, mels) for title in titles], f"Mel spectrograms and attention of {name}")
+        voice.add_section(name, figure(picture, name))
+    voice.write(folder / "voice.html")
     return {
         "evaluation": judged.path("report"),
         "validation": validation,
         "every block": every_block,
         "wide": folder / "wide.html",
+        "voice": folder / "voice.html",
     }
 
 
@@ -80,6 +89,41 @@ def test_in_a_browser_pages_are_quiet_fit_the_window_and_load_nothing(
         assert opened.said == [], name
         assert opened.requests == [], name
         assert opened.value[0] <= opened.value[1] <= width, name
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_in_a_browser_no_text_of_a_panel_is_too_small_to_read(
+    browser: Browser, pages: dict[str, Path], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    # The text is drawn into the picture, so its size there is Matplotlib's, and the browser's is the picture's scale.
+    sizes: list[float] = []
+
+    def measure(drawn: Figure, *_: Any, dpi: float, **__: Any) -> None:
+        drawn.canvas.draw()
+        texts = [text for text in drawn.findobj(Text) if text.get_text() and text.get_visible()]
+        sizes.extend(float(text.get_fontsize()) * dpi / 72 for text in texts)
+
+    with monkeypatch.context() as unsaved:
+        unsaved.setattr(Figure, "savefig", measure)
+        image_panels([Panel("recorded", np.zeros((60, 20)))], "as those of the page")
+    script = """Promise.all([...document.querySelectorAll("img")].map(async image => {
+      image.loading = "eager";
+      await image.decode();
+      const box = image.closest(".scrolls");
+      box.scrollLeft = 1e6;
+      return [image.getBoundingClientRect().width / image.naturalWidth, box.clientWidth,
+        image.getBoundingClientRect().right - box.getBoundingClientRect().right, getComputedStyle(box).overflowX];
+    }))"""
+    pictures = browser.open(pages["voice"], script, width=width).value
+    assert len(pictures) == 2
+    for scale, room, hidden, overflow in pictures:
+        assert scale * min(sizes) >= 9
+        assert room < width
+        assert hidden < 1  # its end can be scrolled to, by a person too
+        assert overflow == "auto"
 
 
 @pytest.mark.parametrize(("width", "dark"), LAYOUTS)

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,10 @@ PANEL = 3.1
 """Inches; the width of an image with its labels."""
 DPI = 110
 """Sharp enough to follow a harmonic; about 100 kB a row."""
+TICKS = 7.0
+"""Points of the smallest text of a panel."""
+READABLE = 9.0
+"""CSS pixels that it has at least, however narrow the page."""
 
 
 def audio_player(
@@ -141,7 +146,11 @@ class Panel:
 
 
 def image_panels(panels: Sequence[Panel], alt: str) -> Block:
-    """Panels in a row, as one PNG; `alt` describes them."""
+    """Panels in a row, as one PNG, which scrolls sideways where the page is too narrow to read it.
+
+    Args:
+      alt: describes the picture, so no two pictures of a page share one.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -161,7 +170,7 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
         axes.set_title(panel.title, fontsize=9, parse_math=False)
         axes.set_xlabel(panel.label, fontsize=8)
         axes.set_ylabel(panel.value_label, fontsize=8)
-        axes.tick_params(labelsize=7)
+        axes.tick_params(labelsize=TICKS)
         # Numbers of values are whole ones; a voice that stops at once has two frames.
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=panel.spans is None, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=panel.spans is None, min_n_ticks=1))
@@ -170,8 +179,11 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     memory = io.BytesIO()
     figure.savefig(memory, format="png", dpi=DPI, metadata={"Software": None})
     data = base64.b64encode(memory.getvalue()).decode("ascii")
-    return Markup('<img src="data:image/png;base64,{}" alt="{}" loading="lazy" style="max-width: 100%">').format(
-        data, alt
+    image = Markup(
+        '<img src="data:image/png;base64,{}" alt="{}" loading="lazy" style="max-width: 100%; min-width: {:.0f}px">'
+    ).format(data, alt, math.ceil(width * 72 * READABLE / TICKS))
+    return Markup('<div class="scrolls" tabindex="0" role="region" aria-label="{}">{}</div>').format(
+        f"{alt}, scrolls sideways", image
     )
 
 
