@@ -178,8 +178,8 @@ def test_a_recording_is_cut_at_pauses_and_its_words_keep_their_times(model: Path
 SENTENCES = ("one two three four five six", "seven", "two two", "eight", "three four five six seven", "one", "six six")
 
 
-def test_the_text_so_far_is_told_between_batches(model: Path) -> None:
-    """Short parts are decoded first, so that a batch holds little padding: what is told is in order nevertheless."""
+def test_tell_takes_the_text_so_far_between_batches(model: Path) -> None:
+    """Short parts are decoded first, so that a batch holds little padding; texts come in order nevertheless."""
     samples = with_pauses(*SENTENCES)
     recognizer = Recognizer(model, batch_seconds=0.5)
     told: list[str] = []

@@ -210,7 +210,7 @@ class Recognizer:
           ValueError: `tell` is given with several waveforms.
         """
         if tell and len(waveforms) != 1:
-            raise ValueError(f"{len(waveforms)} waveforms: the text so far is told of a single one")
+            raise ValueError(f"{len(waveforms)} waveforms: tell takes the text of a single one")
         if self._decoder is not None:
             return self._recognize_parts(waveforms, tell)  # it cuts by itself
 

@@ -81,7 +81,7 @@ class LiveTranscript:
             async with held:
                 return await work
 
-        # The work goes on behind the response, in a task of its own.
+        # The work continues behind the response, in a task of its own.
         task = asyncio.ensure_future(working())
         task.add_done_callback(lambda _: self._news.set())
         try:
