@@ -113,9 +113,9 @@ def _state_feature_rate(document: Values) -> None:
     """Gives features the rate that convert writes, by which their windows and edges are checked."""
     rate = get_key(document, "convert.sample_rate")
     features = get_key(document, "extract.features")
-    # Another rate is refused where it was written.
+    # Another rate is refused where it was written. The layers keep what was written.
     if isinstance(rate, int) and 4_000 <= rate <= 96_000 and isinstance(features, dict):
-        features.setdefault("sample_rate", rate)
+        document["extract"] = {**document["extract"], "features": {"sample_rate": rate, **features}}
 
 
 def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> ConfigLayers:

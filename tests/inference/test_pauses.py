@@ -121,6 +121,18 @@ def test_weak_consonants_beside_a_pause_are_kept(closure: float, seconds: float)
     assert spoken + seconds - 0.15 <= start <= spoken + seconds
 
 
+def test_weak_speech_beyond_the_middle_of_a_pause_is_kept() -> None:
+    closure = np.zeros(round(0.09 * RATE), np.float32)
+    weak = [piece for seed in (4, 5, 6) for piece in (closure, noise(0.08, -45, seed))]
+    samples = recording(speech(2.0), *weak, noise(0.3, -70), speech(2.0, seed=5))
+    samples += noise(len(samples) / RATE, -55, seed=9)[: len(samples)]
+    spoken = 2.0 + sum(map(len, weak)) / RATE
+    parts = cut(samples, Cuts(always=0.6, margin=0.2, shortest=0.3, longest=20.0))
+    ends = [end for _, end in parts]
+    starts = [start for start, _ in parts[1:]]
+    assert all(end >= spoken or start == end for end, start in zip(ends, starts, strict=False))
+
+
 def test_a_click_in_a_pause_is_no_part() -> None:
     silence = noise(2.0, -60)
     silence[RATE : RATE + 300] = 0.5

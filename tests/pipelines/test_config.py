@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from voxline.errors import SettingsError
-from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.load import load_config, read_layers, resolve_layers, value_origins
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graphs import pipeline_names
 
@@ -117,8 +117,11 @@ def test_features_are_checked_by_the_rate_that_convert_writes(rate: int, feature
     """They were checked by 16 kHz first, and refused."""
     corpus = {"uri": "corpus", "format": "csv"}
     given = {"name": "x", "corpus": corpus, "convert": {"sample_rate": rate}, "extract": {"features": features}}
-    config: Any = load_config(given)
+    layers = read_layers([given], [])
+    config: Any = resolve_layers(layers)
     assert config.extract.features.sample_rate == rate
+    assert value_origins(config, layers)["extract.features.sample_rate"] == "from convert.sample_rate"
+    assert "sample_rate" not in layers.document["extract"]["features"]
     with pytest.raises(SettingsError, match=f"half the sample rate .{rate / 2:g}."):
         load_config({**given, "extract": {"features": {"highest_hz": rate}}})
 

@@ -195,6 +195,11 @@ def test_transcripts_that_only_its_language_model_knows_count(info: ModelInfo, t
     info.provenance.trained[AS_PUBLISHED] = True
     assert licences_of(info, folder.parent) == {"the texts of its language model": ["not stated"]}
 
+    # A model of files alone, such as an ARPA, has their licences and no transcripts'.
+    about["text"] = {"files": 1, "transcripts": False, "licences": ["MIT"]}
+    (folder / "language_model.json").write_text(json.dumps(about))
+    assert licences_of(info, folder.parent) == {"the texts of its language model": ["MIT"]}
+
     about["text"] = {"files": 1, "transcripts": False, "licences": [3]}
     (folder / "language_model.json").write_text(json.dumps(about))
     with pytest.raises(WorkError, match=r"language_model\.json: 'text\.licences' is \[3\]"):

@@ -394,8 +394,8 @@ def _parts(
         if pause:
             # What is steady in a long pause belongs to neither side.
             left, right = _margins(pause, levels, cuts) if pause.steady else (math.inf, -math.inf)
-            left = min(left, pause.middle)
-            right = max(right, pause.middle)
+            if left > right:
+                left = right = pause.middle
             spans += [(right, last, 0.0, behind), (first, left, before, 0.0)]
         elif last - first > cuts.limit:
             place = _quietest(levels, first + cuts.limit / 2, first + cuts.limit)

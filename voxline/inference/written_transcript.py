@@ -119,8 +119,8 @@ def settled_text(text: str, choices: WritingChoices) -> str:
     >>> settled_text("so far", punctuated), settled_text("So. far", punctuated)
     ('', 'So. far')
     """
-    # Marks alone need no look ahead once one was seen.
-    if choices == WritingChoices() or (not choices.itn and _has_final_mark(text.split())):
+    # Marks alone need no look ahead once one was seen; the last word may continue.
+    if choices == WritingChoices() or (not choices.itn and _has_final_mark(text.split()[:-1])):
         return text
     return ""
 

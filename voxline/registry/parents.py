@@ -212,8 +212,9 @@ def licences_of(info: ModelInfo, folder: Path | None = None) -> dict[str, list[s
         from voxline.inference.language_model import read_language_model
 
         # The transcripts that it was made of are under "its data", unless the network has learned nothing of them.
-        texts = text_licences(read_language_model(folder) or {})
-        if info.is_as_published:
+        model = read_language_model(folder) or {}
+        texts = text_licences(model)
+        if info.is_as_published and model.get("text", {}).get("transcripts", True):
             texts = sorted({*texts, *(info.dataset.licences or [NOT_STATED])})
         if texts:
             licences[LANGUAGE_TEXTS] = texts

@@ -225,11 +225,16 @@ _CARDINAL_AFTER = frozenset(
     """
     chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
     bowl game title amendment number division table figure plate episode season tier category schedule mark phases
-    parts chapters volumes types grades levels classes acts rocky pentium fantasy
+    parts chapters volumes types grades levels classes acts books sections articles wars scenes stages
+    rocky pentium fantasy
     """.split()  # noqa: SIM905 - a table in lines
 )
+_NAMES = frozenset(["mark", "rocky"])
+"""People too: Mark V. Hurd."""
 _ENDS_A_NUMBER = re.compile(r"\s*($|[^\w\s'’-]|(?:of|and|or|to|through|is)\b)")
 """What may follow the I of "Part I", and no pronoun."""
+_ONE_OF_TWO = re.compile(r",?\s(?:and|or)\b")
+"""Behind the I of "the grades I and my friends got"."""
 _TITLES = "(?:King|Queen|Pope|Emperor|Empress|Prince|Princess|Tsar|Czar|Kaiser|Sultan|Shah)"
 _REGNAL = frozenset(
     """
@@ -248,7 +253,9 @@ _SEVERAL_ROMAN = re.compile(
 _ROMAN_BEHIND_TITLE = re.compile(rf"\b({_TITLES}\s[A-Z][a-z]+)\s([IVX]{{2,7}})\b")
 _SMALL_ROMAN = re.compile(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", re.IGNORECASE)
 _ROMAN_YEAR = re.compile(r"\b[MDCLXVI]{5,15}\b")
-_OTHER_ROMAN = re.compile(r"\b(?:II|[XVI]{3,7})\b")
+_SHORT_SMALL_ROMAN = re.compile(r"\b(chapter|part|volume|book|act|scene)\s([ivx])(?=\s*(?:$|[.:;]))")
+_OTHER_ROMAN = re.compile(r"\b(?:II|IX|VI|XI|[XVI]{3,7}|ii|[xvi]{3,7})\b")
+"""IV may be letters: an IV drip."""
 
 
 def spell_out_roman(text: str) -> str:
@@ -261,6 +268,7 @@ def spell_out_roman(text: str) -> str:
     text = _ROMAN_BEHIND_WORD.sub(_roman, text)
     text = _ROMAN_BEHIND_TITLE.sub(_regnal, text)
     text = _SMALL_ROMAN.sub(_lower_roman, text)
+    text = _SHORT_SMALL_ROMAN.sub(_lower_roman, text)
     text = _ROMAN_YEAR.sub(_roman_year, text)
     return _OTHER_ROMAN.sub(_other_roman, text)
 
@@ -283,7 +291,9 @@ def _roman(match: re.Match[str]) -> str:
     # "Appendix C" is a letter, and "the number I have" somebody; World War I is neither.
     rest = match.string[match.end() : match.end() + 40]
     is_pronoun = numeral == "I" and match[1] != "War" and not _ENDS_A_NUMBER.match(rest)
-    if numeral in ("C", "L") or is_pronoun:
+    is_pronoun |= numeral == "I" and match[1].islower() and _ONE_OF_TWO.match(rest) is not None
+    is_initial = len(numeral) == 1 and before in _NAMES
+    if numeral in ("C", "L") or is_pronoun or is_initial:
         return match[0]
 
     # "Chapter IV" counts, "Henry IV" orders.
@@ -309,7 +319,7 @@ def _regnal(match: re.Match[str]) -> str:
 
 
 def _other_roman(match: re.Match[str]) -> str:
-    if not (value := parse_roman(match[0])) or match[0] == "XXX":
+    if not (value := parse_roman(match[0].upper())) or match[0].upper() == "XXX":
         return match[0]
     readings = f"{cardinal(str(value))}, or the {ordinal(str(value))}"
     raise has_two_readings(match[0], readings)
