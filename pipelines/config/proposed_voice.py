@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.splits import assign_splits
 from voxline.errors import SettingsError
 from voxline.families.asr.tuning_config import flow_mapping, quoted
 from voxline.families.tts.family import FRONTEND_ALPHABETS
 from voxline.families.tts.published_tacotron2 import is_tacotron2, open_tacotron2
 from voxline.families.tts.settings import TtsPushSettings, TtsTrainSettings
+from voxline.families.tts.speakers import name_speakers
 from voxline.families.tts.vits.parents import is_public_voice, open_public_voice
 from voxline.families.tts.vits.settings import VitsSettings
 from voxline.families.vocoder.parents import is_public_vocoder, open_public_vocoder
@@ -234,7 +237,7 @@ def propose_voice(pipeline: str, look: CorpusLook, language: str = "", parent: s
             if count < 3
             else []
         ),
-        *([] if public else _tell_speakers(pipeline, look)),
+        *(_tell_speakers(look, public.kind if public else "fastspeech") if pipeline == "tts" else []),
         *warnings,
         *finding,
     ]
@@ -377,22 +380,40 @@ def _warn_of_texts(texts: Sequence[str], convert: dict[str, Any]) -> tuple[int, 
     return math.ceil(len(faults) / len(tried) * len(texts)), lines
 
 
-def _tell_speakers(pipeline: str, look: CorpusLook) -> list[str]:
-    # A vocoder has no input for the speaker, and needs none.
-    times = Counter(entry.speaker for entry in look.entries)
-    nobodys = times.pop("", 0)
-    if len(times) < 2 or pipeline != "tts":
+def _tell_speakers(look: CorpusLook, kind: str) -> list[str]:
+    """Whom a voice of a kind of network speaks as; a vocoder has no input for the speaker, and needs none."""
+    # Those whom it learns from: of the corpus' own split, train's.
+    splits = {entry.split for entry in look.entries} if look.has_test else set()
+    becomes = assign_splits(splits, lambda: iter(()), CorpusSettings()).by_corpus_split
+    learned = [entry for entry in look.entries if becomes.get(entry.split, "train") == "train"]
+    times = Counter(entry.speaker for entry in learned)
+    times.pop("", None)
+    if len(times) < 2:
         return []
+    if kind == "tacotron2":
+        return [
+            f"warning    {len(times):,} speakers, and a Tacotron 2 makes one voice of all: give the recordings of one, "
+            "or leave out --parent: a FastSpeech speaks as each"
+        ]
+
     entries = len(look.entries)
     (most, most_times), *_, (least, least_times) = times.most_common()
+    of_train = " to train on" if look.has_test else ""
     lines = [
-        f"speakers   {len(times):,}, and the voice speaks as each of them: {most} has {most_times:,} of {entries:,} "
-        f"utterances, {least} {least_times:,}"
+        f"speakers   {len(times):,}, and the voice speaks as each of them: {most} has {most_times:,} of "
+        f"{len(learned):,} utterances{of_train}, {least} {least_times:,}"
     ]
-    if nobodys:
+    one_voice = f"set train.{kind}.speakers to one, which makes one voice of all"
+    if nobodys := sum(not entry.speaker for entry in look.entries):
         lines.append(
             f"warning    {nobodys:,} of {entries:,} utterances name no speaker, and train refuses them beside others: "
-            "name who speaks, or set train.fastspeech.speakers to one, which makes one voice of all"
+            f"name who speaks, or {one_voice}"
+        )
+    if strangers := sorted({entry.speaker for entry in look.entries if entry.speaker} - times.keys()):
+        among = "" if look.complete else f" among the first {entries:,} utterances"
+        lines.append(
+            f"warning    {len(strangers):,} speakers of dev and test are not in train{among}, and train refuses them: "
+            f"{name_speakers(strangers)}; split each speaker's utterances (corpus.split.by: utterance), or {one_voice}"
         )
     return lines
 

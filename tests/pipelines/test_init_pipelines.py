@@ -22,7 +22,9 @@ from voxline.families.tts.vits.parents import open_public_voice
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import read_model_info
 from voxline.pipelines.cli.main import app
+from voxline.pipelines.config.corpus_look import look_at_corpus
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.proposed_voice import _tell_speakers
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.single_step import run_step
@@ -99,7 +101,10 @@ def test_a_public_voice_is_tuned_in_its_own_size(names: list[str], known: tuple[
     plain = train.model.plain()
     assert {key: plain[key] for key in sizes.keys() - free} == {key: sizes[key] for key in sizes.keys() - free}
     assert all(plain[key] == 0 for key in free)
-    assert not [line for line in proposal.findings if line.startswith("speakers")]
+    told = [line for line in proposal.findings if line.startswith("speakers")]
+    assert [line.partition(":")[0] for line in told] == (
+        ["speakers   3, and the voice speaks as each of them"] if len(names) > 1 else []
+    )
     assert any(line.startswith("parent     tiny (CC0)") for line in proposal.findings)
 
 
@@ -112,6 +117,17 @@ def test_what_is_no_voice_is_refused_as_its_parent(tmp_path: Path) -> None:
         propose_config(corpus, pipeline="vocoder", parent=str(voice))
     with pytest.raises(SettingsError, match="by --pipeline asr, tts and vocoder"):
         propose_config(corpus, pipeline="refresh", parent=str(voice))
+
+
+@pytest.mark.parametrize("kind", ["tacotron2", "vits", "fastspeech"])
+def test_what_a_voice_of_a_kind_makes_of_several_speakers_is_said(kind: str, tmp_path: Path) -> None:
+    corpus = noises(tmp_path / "clips", ["hello world.", "tell me!"] * 3, speaker="{}")
+    first, *warned = _tell_speakers(look_at_corpus(corpus), kind)
+    assert not warned
+    if kind == "tacotron2":
+        assert first.startswith("warning    3 speakers, and a Tacotron 2 makes one voice of all")
+    else:
+        assert first.startswith("speakers   3, and the voice speaks as each of them")
 
 
 @pytest.mark.slow
@@ -290,6 +306,14 @@ def test_texts_that_a_voice_cannot_learn_are_named_and_so_are_its_speakers(tmp_p
     (nameless / "manifest.jsonl").write_text(lines.replace('"s2"', '""'), encoding="utf-8")
     findings = propose_config(nameless, language="de", pipeline="tts").findings
     assert any("3 of 10 utterances name no speaker, and train refuses them" in line for line in findings)
+    spoken = [json.loads(line) for line in lines.splitlines()]
+    own = [{**line, "split": "test" if line["speaker"] == "s2" else "train"} for line in spoken]
+    (nameless / "manifest.jsonl").write_text("\n".join(map(json.dumps, own)), encoding="utf-8")
+    findings = propose_config(nameless, language="de", pipeline="tts").findings
+    assert "speakers   2, and the voice speaks as each of them: s0 has 4 of 7 utterances to train on, s1 3" in findings
+    (strangers,) = [line for line in findings if "not in train" in line]
+    assert strangers.startswith("warning    1 speakers of dev and test are not in train, and train refuses them: s2; ")
+    assert "train.fastspeech.speakers to one" in strangers
     mixed = propose_config(noises(tmp_path / "mixed", ["good", "今天"]), language="en", pipeline="tts")
     few, unread = [line for line in mixed.findings if line.startswith("warning")]
     assert "2 utterances are too few for train, dev and test" in few
