@@ -218,6 +218,7 @@ _STEPS = (
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model", "probe": "evaluate.probe"},
         takes_hours=True,
+        paths=("fastspeech.speaker_encoder",),
         models=("start.model", "start.fallback", "voice", "sharpen.recognizer"),
     ),
     Step(

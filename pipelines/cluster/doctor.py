@@ -19,7 +19,7 @@ from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknow
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.namespace_checks import check_namespace, check_retries, with_kubernetes
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
-from voxline.pipelines.config.locations import MODEL_KEYS, is_http_corpus
+from voxline.pipelines.config.locations import SHARED_KEYS, is_http_corpus
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.doctor import Diagnostic, catch_errors
 from voxline.store.objects import open_store
@@ -105,7 +105,7 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
     """
     unknown: dict[str, str] = {}  # scheme of a storage → why it cannot be asked from here; asking takes seconds
     for key, place in config.locations().items():
-        needed = READ if key.startswith("corpus.") or key in MODEL_KEYS else WRITE
+        needed = WRITE if key in SHARED_KEYS else READ
 
         # The query of an address may be a signature, and what doctor prints lands in logs.
         if is_http_corpus(key, place):

@@ -90,6 +90,8 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
 def test_a_store_must_be_writable_and_a_corpus_readable(granted: set[str], tmp_path: Path) -> None:
     granted |= {"storage.objects.get", "storage.objects.list"}
+    (probe,) = (line for line in found(tmp_path, evaluate__probe="gs://team/probe") if "evaluate.probe" in line)
+    assert probe.endswith("gs://team/probe: can be read")
     given = {"corpus__uri": "gs://team/corpus", "store": "gs://team/store"}
     corpus, store = found(tmp_path, **given)
     assert corpus == "ok           corpus.uri   gs://team/corpus: can be read"

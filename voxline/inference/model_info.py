@@ -192,6 +192,13 @@ class ModelInfo(VersionedFile):
     tokenizer: TokenizerFile | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def added_speakers(self) -> list[str]:
+        """The speakers whose row was added after the training, by `voxline models enrol`; the last rows."""
+        # Of a voice whose rows are heard by an encoder, anyone's may be added; a learned row comes from a corpus.
+        encoder = self.provenance.trained.get(SPEAKER_ENCODER)
+        return self.speakers[int(encoder["speakers"]) :] if encoder else []
+
     def check_consents(self, where: object) -> None:
         """Refuses a voice with a row of somebody who was not among the speakers it was trained on, and whose consent
         it does not have.
@@ -202,12 +209,8 @@ class ModelInfo(VersionedFile):
         Raises:
           SettingsError: naming the row.
         """
-        # Of a voice whose rows are heard by an encoder, anyone's may be added; a learned row comes from a corpus.
-        encoder = self.provenance.trained.get(SPEAKER_ENCODER)
-        if encoder is None:
-            return
         consents = {person.speaker: person.consent for person in self.enrolled}
-        for speaker in self.speakers[int(encoder["speakers"]) :]:
+        for speaker in self.added_speakers:
             if not names_terms(consents.get(speaker, "")):
                 raise SettingsError(
                     f"{where}: model.json has no consent of {speaker!r} ('enrolled'), whose row was added after the "

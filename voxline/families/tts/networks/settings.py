@@ -157,9 +157,9 @@ class FastSpeechTrainingSettings(SpeakersSettings):
 
     speaker_encoder: str = pydantic.Field(
         "",
-        description="wheel of the speaker encoder Resemblyzer (pip download --no-deps Resemblyzer==0.1.4): a speaker's "
-        "row is what it hears in their recordings and is not trained, so that `voxline models enrol` can add a person; "
-        "empty: rows are learned",
+        description="wheel of the speaker encoder Resemblyzer (pip download --no-deps Resemblyzer==0.1.4), a path or a "
+        "bucket URI: a speaker's row is what it hears in their recordings and is not trained, so that `voxline models "
+        "enrol` can add a person; empty: rows are learned",
     )
 
     @pydantic.model_validator(mode="after")
