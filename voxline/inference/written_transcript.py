@@ -119,8 +119,9 @@ def settled_text(text: str, choices: WritingChoices) -> str:
     >>> settled_text("so far", punctuated), settled_text("So. far", punctuated)
     ('', 'So. far')
     """
-    # Marks alone need no look ahead once one was seen; the last word may continue.
-    if choices == WritingChoices() or (not choices.itn and _has_final_mark(text.split()[:-1])):
+    # Marks alone need no look ahead once one was seen. Without a space, what follows may be of the same word.
+    words = text.split()
+    if choices == WritingChoices() or (not choices.itn and len(words) > 1 and _has_final_mark(words)):
         return text
     return ""
 
