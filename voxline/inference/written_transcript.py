@@ -98,6 +98,10 @@ def write_transcript(transcript: Transcript, choices: WritingChoices) -> Transcr
     return dataclasses.replace(transcript, text=text, words=words, alternatives=alternatives)
 
 
+_FIRST_OF_EAST_ASIA = "\u2e80"
+"""Of the characters that are written without spaces between words."""
+
+
 def written_form(text: str, choices: WritingChoices) -> str:
     """A text without times, such as what is heard so far."""
     spoken = split_words(text)
@@ -119,8 +123,9 @@ def settled_text(text: str, choices: WritingChoices) -> str:
     >>> settled_text("so far", punctuated), settled_text("So. far", punctuated)
     ('', 'So. far')
     """
-    # Marks alone need no look ahead once one was seen. Without a space, what follows may be of the same word.
+    # Marks alone need no look ahead once one was seen. Behind hanzi and kana, what follows may be of the same word.
     words = text.split()
+    words = words[:-1] if max(text, default="") >= _FIRST_OF_EAST_ASIA else words
     if choices == WritingChoices() or (not choices.itn and len(words) > 1 and _has_final_mark(words)):
         return text
     return ""
