@@ -1,6 +1,5 @@
 """What holds for every test and doctest of the product."""
 
-import ctypes
 import gc
 import os
 import shutil
@@ -56,15 +55,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _give_memory_back() -> Generator[None]:
-    """Networks are in cycles, and what is free stays with the process: one of many trainings grew to 9 GB."""
-    yield
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)
