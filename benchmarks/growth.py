@@ -153,12 +153,12 @@ def _text(number: int) -> str:
 
 def memory_rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
     """The memory of the largest corpus, beyond that of a step with few utterances."""
-    found = []
+    of_memory = []
     for step, by_size in costs.items():
         size, cost = max(by_size.items())
         share = cost.memory / MOST_MEMORY
-        found.append(Row.of(f"{step}: memory of {size:,}", f"{cost.memory / 1e6:.0f} MB", "1 GB", share, "<=", 1.0))
-    return found
+        of_memory.append(Row.of(f"{step}: memory of {size:,}", f"{cost.memory / 1e6:.0f} MB", "1 GB", share, "<=", 1.0))
+    return of_memory
 
 
 def table(costs: dict[str, dict[int, Cost]]) -> str:

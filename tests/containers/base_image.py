@@ -40,14 +40,14 @@ def base_image() -> str:
     if pulled.returncode == 0:
         return wanted
     prefix, version = _python_of_the_locks()
-    made = f"voxline-test/base:{hashlib.sha256(Path(__file__).read_bytes() + version.encode()).hexdigest()[:12]}"
-    if not _there(made):
+    built_here = f"voxline-test/base:{hashlib.sha256(Path(__file__).read_bytes() + version.encode()).hexdigest()[:12]}"
+    if not _there(built_here):
         if shutil.which("debootstrap") is None or os.geteuid() != 0:
             why = pulled.stderr.strip().splitlines()[-1:]
             raise NoBaseError(f"{wanted} cannot be pulled {why}, and only root with debootstrap can make a base")
         with tempfile.TemporaryDirectory(prefix="base-") as folder:
-            _import(_debian_with_python(Path(folder) / "root", prefix), made)
-    return made
+            _import(_debian_with_python(Path(folder) / "root", prefix), built_here)
+    return built_here
 
 
 def builder_image(base: str) -> str:
@@ -69,9 +69,9 @@ def builder_image(base: str) -> str:
 
 def _default(argument: str) -> str:
     recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-    found = re.search(rf"^ARG {argument}=(\S+)$", recipe, re.MULTILINE)
-    assert found, f"docker/Dockerfile names no {argument}"
-    return found[1]
+    stated = re.search(rf"^ARG {argument}=(\S+)$", recipe, re.MULTILINE)
+    assert stated, f"docker/Dockerfile names no {argument}"
+    return stated[1]
 
 
 def _python_of_the_locks() -> tuple[Path, str]:

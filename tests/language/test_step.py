@@ -373,13 +373,13 @@ class Licensed:
 
     def judged(self, **settings: Any) -> tuple[str, str, str]:
         """The reason against the model, or "" of one that was pushed; its report; its card."""
-        made = self.made(**settings)
-        registry = self.folder / made.key
+        language_output = self.made(**settings)
+        registry = self.folder / language_output.key
         evaluation = evaluate(
-            made.folder, self.corpus, registry, self.store, AsrEvaluateSettings(bootstrap_samples=100)
+            language_output.folder, self.corpus, registry, self.store, AsrEvaluateSettings(bootstrap_samples=100)
         )
         gate = AsrPushSettings(smoke_test=False, limits={"wer": 0.5}, licences=["CC-BY-4.0"])
-        verdict = push(made.folder, evaluation.folder, registry, self.store, gate)
+        verdict = push(language_output.folder, evaluation.folder, registry, self.store, gate)
         reasons = json.loads(verdict.path("verdict").read_text())["reasons"]
         card = registry / "asr" / "1" / "model_card.md"
         return (

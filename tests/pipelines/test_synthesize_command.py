@@ -86,9 +86,9 @@ def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
 
     def counted(self: Synthesizer, text: dict[str, Any], **how: Any) -> Any:
         batches.append(len(text["symbols"]))
-        made = decode(self, text, **how)
-        made["mels"][text["lengths"] == 7] = np.nan
-        return made
+        decoded = decode(self, text, **how)
+        decoded["mels"][text["lengths"] == 7] = np.nan
+        return decoded
 
     monkeypatch.setattr(Synthesizer, "_decode", counted)
     texts = ["12 3. 22.", "?", "12345", "3"]

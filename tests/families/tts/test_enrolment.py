@@ -275,8 +275,8 @@ def test_a_person_who_agreed_is_heard_and_recorded_and_a_purge_finds_them(
 
     # A purge names the version, and takes the recording from its list.
     scope = PurgeScope(store=registry.parent / "store", registry=registry)
-    found = find_speaker("p-7", scope)
-    assert [(use.name, use.trained, use.speaks) for use in found.registry_uses] == [("family/2", True, True)]
+    person = find_speaker("p-7", scope)
+    assert [(use.name, use.trained, use.speaks) for use in person.registry_uses] == [("family/2", True, True)]
     purge_speaker("p-7", scope)
     data = read_training_data((folder / TRAINED_ON).read_bytes(), "list")
     assert (data.of_speaker("p-7"), data.purged) == ([], 1)
