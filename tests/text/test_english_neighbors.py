@@ -44,6 +44,27 @@ on 22-Feb, Mon/Wed at 5 = on twenty second of february monday wednesday at five
 open 9-5 M-F, 8 am - 5 pm M-F = open nine to five monday to friday eight a m to five p m monday to friday
 the XIX century, M/W, vitamin C century = the nineteenth century m slash w vitamin c century
 20/40 vision, 5x/week, O- blood = twenty forty vision five x per week o minus blood
+It was 98F outside, 98 F = it was ninety eight degrees fahrenheit outside ninety eight degrees fahrenheit
+20 C in the fridge, it's 75F = twenty degrees celsius in the fridge it's seventy five degrees fahrenheit
+Bake it at 350F for 5 min = bake it at three hundred fifty degrees fahrenheit for five minutes
+a fever of 102.5F, -40C = a fever of one hundred two point five degrees fahrenheit minus forty degrees celsius
+68F (20C) = sixty eight degrees fahrenheit twenty degrees celsius
+between 20 and 25C = between twenty and twenty five degrees celsius
+heat it to 20-25C = heat it to twenty to twenty five degrees celsius
+IT WAS 98F OUTSIDE = it was ninety eight degrees fahrenheit outside
+98f outside, 20c each = ninety eight degrees fahrenheit outside twenty c each
+turn 90 deg, 20 deg C = turn ninety degrees twenty degrees celsius
+Room 20C, gate 98F, vitamin B12, seat 12C = room twenty c gate ninety eight f vitamin b twelve seat twelve c
+rows 12C, 13C and 14F were cold, an iPhone 5C = rows twelve c thirteen c and fourteen f were cold an iphone five c
+221C Baker Street, 3 C students = two twenty one c baker street three c students
+no. 12C, an F-150F = number twelve c an f one hundred fifty f
+She started an IV, IV fluids, 5 mg IV, IV/IM = she started an iv iv fluids five milligrams iv iv slash im
+we gave Henry IV fluids, Henry IV died, stage IV = we gave henry iv fluids henry the fourth died stage four
+intravenous (IV) access, hang an IV bag, DRIP = intravenous iv access hang an iv bag drip
+GIVE HER AN IV, A CD, THE MD AND THE CC = give her an iv a cd the md and the cc
+size XL, his CV, an acute MI, XX chromosomes = size xl his cv an acute mi xx chromosomes
+Washington DC, MC Hammer, 5 cc, CIVIC MIX, a DIV = washington dc mc hammer five cc civic mix a div
+the MD of LI, MM, DI and LX, made in MMXX = the md of li mm di and lx made in twenty twenty
 5 mg/dL, 10 µg, 2 mL, it's 1/4 in. = five milligrams per deciliter ten micrograms two milliliters it's one quarter inch
 """
 
@@ -61,5 +82,18 @@ def test_counts_behind_a_month_marks_out_of_ten_and_short_words(row: str) -> Non
 )
 def test_a_roman_numeral_that_nothing_explains_is_refused(text: str) -> None:
     """It was passed on as letters, and "iii" is no word."""
+    with pytest.raises(UnsupportedText, match="more than one reading"):
+        apply_frontend(text, FrontendSettings(kind="english_transcript"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("the 50C note", "12C", "The 5C gets hot", "He scored 98F.", "a 4C hair", "waiting outside 20C"),
+        *("Rambo IV", "IV", "CD IV", "ROCKY BALBOA IV", "rambo iv", "XV", "the first XV", "XX", "WrestleMania XLVI"),
+        *("LIII", "type XL", "level CC", "class XX", "number CL"),
+    ],
+)
+def test_letters_that_may_be_degrees_or_numerals_are_refused(text: str) -> None:
     with pytest.raises(UnsupportedText, match="more than one reading"):
         apply_frontend(text, FrontendSettings(kind="english_transcript"))

@@ -250,7 +250,7 @@ _NAMED = re.compile(rf"\b((?:{'|'.join(_TITLES)})\.?\s+)([a-z])")
 
 
 _NO_TEXT = re.compile(
-    rf"[^A-Z]*(?:[A-Z]|[MDCLXVI]{{5,15}}|{'|'.join(numbers.CODES)}|(?:US|CA|AU|NZ|HK|NT)(?=\s?\$)|(?<=[0-9])US)[^A-Z]*"
+    rf"[^A-Z]*(?:[A-Z]|[MDCLXVI]{{5,15}}|MM[XVI]{{2}}|[IVXLC]{{2,12}}|{'|'.join(numbers.CODES)}|(?:US|CA|AU|NZ|HK|NT)(?=\s?\$)|(?<=[0-9])US)[^A-Z]*"
 )
 """Capitals that are no text of capitals: 220 V, MCMXCIX, EUR 50."""
 
@@ -423,3 +423,95 @@ def _unit(match: re.Match[str]) -> str:
         return match[0]
     is_single = match[2] == "1" or match[3] == "-" or bool(before and behind)
     return f"{before}{numbers.decimal(match[2])} {_UNITS[match[4]][not is_single]}{behind}"
+
+
+_DEGREES_WITHOUT_SIGN = re.compile(
+    r"(?<![\w.,:/$£€¥#-])((?:[0-9]{1,3}\s?[-–]\s?|[-−](?=[0-9.]))?[0-9]{1,4}(?:\.[0-9]{1,2})?)(\s?)([CFf])"
+    r"(?!\w|['’.](?:\w)|-[A-Za-z]|#|\s?[+*=]|/[A-Za-z])"
+)
+"""98F, 98.6 F, 20C; a small c is of cents or circa, and a small f stays unless words of heat are around it."""
+_LABELS = (
+    "rooms?|rm|gates?|seats?|rows?|apartments?|apts?|units?|flights?|bus|buses|routes?|lines?|platforms?|models?|vitamins?|"
+    "sections?|class|grades?|exhibits?|schedules?|forms?|figures?|figs?|tables?|numbers?|no|nos|iphone|size|sizes|type|types|"
+    "level|levels|parts?|items?|pages?|blocks?|lots?|house|houses|suites?|ste|doors?|stands?|zones?|highways?|hwy|tracks?|"
+    "groups?|questions?|buildings?|bldg|halls?|channels?|rules?|articles?|chapters?|lockers?|bays?|berths?|cabins?|exits?|"
+    "versions?|titles?|codes?|court|stage|phase|year|form|plot|box|boeing|airbus|step|option|appendix|annex|desk|aisle|"
+    "spot|bed|ward|floor|paragraph|para|example|problem|exercise|lesson|unit|plan|hair|cup|bra"
+)
+"""What is named by a number with a letter."""
+_BEHIND_LABEL = re.compile(
+    rf"\b(?:(?:{_LABELS})\.?,?(?:\s(?:numbers?|no\.?))?|(?:seat|gate|apartment|locker|flight|exhibit)\s(?:is|was))[\s:]\s?"
+    r"(?:[0-9]{1,4}\s?[A-Z]?(?:,\s|\s?[-–/&]\s?|,?\s(?:and|or|to|through)\s)){0,4}$",
+    re.IGNORECASE,
+)
+_BEFORE_STREET = re.compile(
+    r"(?:\s[A-Z][a-z]{1,20}\.?){1,3}\s(?:street|st|avenue|ave|road|rd|drive|dr|lane|ln|court|place|square)\b",
+    re.IGNORECASE,
+)
+_HEAT = re.compile(
+    r"\b(?:temperatures?|temps?|thermostat|thermometer|celsius|fahrenheit|degrees?|weather|forecast|outside(?!\s[0-9])|outdoors|indoors|"
+    r"hot|hotter|cold|colder|warm|warmer|cooler|cooled|chilly|heat(?!\s[0-9])|heated|heats|heating|oven|ovens|bake|baked|baking|"
+    r"preheat|preheated|roast|roasted|simmer|cook|cooked|boil|boils|boiled|boiling|freeze|freezes|freezer|freezing|frozen|"
+    r"fridge|refrigerat(?:e|ed|or)|melt|melts|melting|fever|sunny|humid|humidity|cloudy|overnight|highs?(?=\sof)|"
+    r"lows?(?=\sof)|heatwave|incubat(?:e|ed|or)|sterili[sz]ed?|ambient|stor(?:e|ed)\s(?:at|below)|"
+    r"wash(?:ed)?\sat|kept\sat|keep\sat|water)\b",
+    re.IGNORECASE,
+)
+_WEATHER = re.compile(
+    r"\b(?:it\s(?:is|was|will\sbe|feels|felt|hit|reached)|it['’]s)\s"
+    r"(?:(?:about|around|only|almost|nearly|over|under|still|now|at\sleast)\s){0,2}$",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\b(?:between|from)\s[-−]?[0-9.]{1,6}\s(?:and|to)\s$", re.IGNORECASE)
+_BEHIND_ARTICLE = re.compile(r"\b(?:the|an?|my|your|his|her|our|their|this|that)\s$", re.IGNORECASE)
+_HOT_THING = re.compile(
+    r"[\s,](?:ovens?|day|days|night|nights|morning|afternoon|evening|fever|heat|cold|weather|temperatures?|water|summer|"
+    r"winter|air|wash|bath|and|mark|range|limit|difference|rise|drop|increase)\b",
+    re.IGNORECASE,
+)
+"""What a 98F one is; the 3C phone is another thing."""
+_DEG = re.compile(r"(?<=[0-9])\s?deg\.?\s?(?=[CF](?![\w'’]))")
+_DEG_ALONE = re.compile(r"(?<=[0-9])\s?deg\b(?!\.)")
+_BEFORE_PLURAL = re.compile(r"\s[a-z]{3,20}s\b")
+_SENTENCE_END = re.compile(r"[.;!?]\s")
+
+
+def mark_degrees(text: str) -> str:
+    """Writes the sign of degrees that a temperature lacks; what names a room or a seat by a letter stays.
+
+    >>> mark_degrees("It was 98F outside, and 20 C in room 20C")
+    'It was 98°F outside, and 20°C in room 20C'
+
+    Raises:
+      UnsupportedText: neither a label before the number nor words of heat around it tell.
+    """
+    if not any(digit in text for digit in "0123456789"):
+        return text
+    text = _DEG_ALONE.sub(" degrees", _DEG.sub("°", text))
+    matches = list(_DEGREES_WITHOUT_SIGN.finditer(text))
+    scales = {match[3] for match in matches if not match[2]}
+    return _DEGREES_WITHOUT_SIGN.sub(lambda match: _mark_degrees(match, has_both=scales >= {"C", "F"}), text)
+
+
+def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
+    amount, space, scale = match.groups()
+    before = match.string[max(0, match.start() - 60) : match.start()]
+    behind = match.string[match.end() : match.end() + 60]
+
+    # A label explains the letter: seat 12C, rows 12C to 14F.
+    if _BEHIND_LABEL.search(before) or _BEFORE_STREET.match(behind):
+        return match[0]
+    sentence = _SENTENCE_END.split(before)[-1] + "0 " + _SENTENCE_END.split(behind)[0]
+    is_heat = _HEAT.search(sentence) or _WEATHER.search(before)
+    if _BEHIND_ARTICLE.search(before):
+        is_heat = _HOT_THING.match(behind)
+    is_measured = not space and ("." in amount or amount[0] in "-−" or has_both or _BETWEEN.search(before))
+    if is_heat or (is_measured and scale.isupper()):
+        return f"{amount}°{scale.upper()}"
+    if scale == "f" or (space and _BEFORE_PLURAL.match(behind)):  # 3 C students
+        return match[0]
+    name = "Celsius" if scale == "C" else "Fahrenheit"
+    raise UnsupportedText(
+        f"{match[0]!r} has more than one reading: degrees {name}, or a letter; write 20°C, or words, "
+        "or what it numbers (seat 12C)"
+    )

@@ -252,10 +252,33 @@ _SEVERAL_ROMAN = re.compile(
 """Parts I, II and III."""
 _ROMAN_BEHIND_TITLE = re.compile(rf"\b({_TITLES}\s[A-Z][a-z]+)\s([IVX]{{2,7}})\b")
 _SMALL_ROMAN = re.compile(rf"\b({'|'.join(sorted(_CARDINAL_AFTER | _REGNAL))})\s([ivx]{{2,7}})\b", re.IGNORECASE)
-_ROMAN_YEAR = re.compile(r"\b[MDCLXVI]{5,15}\b")
+_ROMAN_YEAR = re.compile(r"\b(?:[MDCLXVI]{5,15}|MM[XVI]{2})\b")
 _SHORT_SMALL_ROMAN = re.compile(r"\b(chapter|part|volume|book|act|scene)\s([ivx])(?=\s*(?:$|[.:;]))")
-_OTHER_ROMAN = re.compile(r"\b(?:II|IX|VI|XI|[XVI]{3,7}|ii|[xvi]{3,7})\b")
-"""IV may be letters: an IV drip."""
+_OTHER_ROMAN = re.compile(
+    r"\b(?:II|IV|IX|VI|XI|XV|XX(?!\s?(?:/|and|or|chromosome|karyotype|female|sex))|[XVI]{3,7}|[LXVI]{4,9}|[CLXVI]{5,12}"
+    r"|XL[IVX]|L[VX]{2}|LX[IVX]|XC[IV]|LII|ii|iv|[xvi]{3,7})\b"
+)
+_INTRAVENOUS = (
+    "drips?|fluids?|lines?|bags?|poles?|push|pushes|therapy|antibiotics?|access|catheters?|needles?|medications?|meds?|"
+    "infusions?|morphine|saline|drugs?|use|users?|tubing|tubes?|pump|pumps|site|sites|dose|doses|bolus|contrast|"
+    "injections?|nurse|stand|starts?|placement|hydration|steroids?|iron|sedation|route|solution|solutions|treatments?|"
+    "nutrition|administration|insertion|heparin|insulin|potassium|glucose|dextrose|immunoglobulin"
+)
+_IV_OF_FLUIDS = re.compile(rf"[\s-](?:{_INTRAVENOUS})\b", re.IGNORECASE)
+_IV_OF_MEDICINE = re.compile(
+    r"\b(?:an?|the|my|his|her|your|their|this|that|another|new|with|via|by|per|through|start|starts|started|starting|"
+    r"place|placed|insert|inserted|give|gives|gave|given|get|gets|got|getting|needs?|needed|hang|hung|mg|mcg|ml|grams?|"
+    r"milligrams?|units?|on|or|and|im|po|slash|milliliters?|micrograms?|"
+    r"intravenous(?:ly)?\s?,?|/)\s?\(?$",
+    re.IGNORECASE,
+)
+_IV_BEFORE_MEDICINE = re.compile(
+    rf"(?:\s|-|/|\s(?:and|or|slash)\s)(?:{_INTRAVENOUS}|IM|PO|oral|every|once|twice|daily|started|removed|running|out)\b",
+    re.IGNORECASE,
+)
+_LETTERED = frozenset(["type", "types", "class", "level", "levels", "grade", "grades", "number", "category", "tier"])
+"""What is also named by letters: class XL, grade CC."""
+_LETTERS_OR_NUMERAL = frozenset(["XL", "CC", "CV", "CL", "CI", "LI", "LL", "XX", "IC"])
 
 
 def spell_out_roman(text: str) -> str:
@@ -296,6 +319,13 @@ def _roman(match: re.Match[str]) -> str:
     if numeral in ("C", "L") or is_pronoun or is_initial:
         return match[0]
 
+    # Two letters may be of a size or a class.
+    if before in _LETTERED and numeral in _LETTERS_OR_NUMERAL:
+        raise has_two_readings(match[0], f"{cardinal(str(value))}, or letters")
+    # They gave Henry IV fluids.
+    if numeral == "IV" and before in _REGNAL and _IV_OF_FLUIDS.match(rest):
+        return match[0]
+
     # "Chapter IV" counts, "Henry IV" orders.
     if before in _CARDINAL_AFTER:
         return f"{match[1]} {cardinal(str(value))}"
@@ -309,6 +339,8 @@ def _lower_roman(match: re.Match[str]) -> str:
     if not value:
         return match[0]
     if match[1].lower() in _REGNAL:
+        if value == 4 and _IV_OF_FLUIDS.match(match.string[match.end() : match.end() + 24]):
+            return match[0]
         return f"{match[1]} the {ordinal(str(value))}"
     return f"{match[1]} {cardinal(str(value))}"
 
@@ -321,6 +353,13 @@ def _regnal(match: re.Match[str]) -> str:
 def _other_roman(match: re.Match[str]) -> str:
     if not (value := parse_roman(match[0].upper())) or match[0].upper() == "XXX":
         return match[0]
+    # The letters of intravenous: an IV drip, 5 mg IV.
+    if match[0] in ("IV", "iv"):
+        before = match.string[max(0, match.start() - 20) : match.start()]
+        behind = match.string[match.end() : match.end() + 24]
+        if _IV_OF_MEDICINE.search(before) or _IV_BEFORE_MEDICINE.match(behind):
+            return match[0]
+        raise has_two_readings(match[0], f"{cardinal('4')}, the {ordinal('4')}, or letters")
     readings = f"{cardinal(str(value))}, or the {ordinal(str(value))}"
     raise has_two_readings(match[0], readings)
 

@@ -26,7 +26,7 @@ from voxline.text.transcripts import (
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 28
+REVISION = 29
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
