@@ -27,7 +27,7 @@ from voxline.store.files import remove_unfinished
 from voxline.store.hashing import canonical_json, hash_bytes, hash_value
 from voxline.store.objects import ObjectStore, open_store
 
-WAV_REVISION = 7
+WAV_REVISION = 8
 """Raise it whenever a WAV or its measurements would come out differently, or another recording would be rejected."""
 
 FIRST_UPLOAD = 500

@@ -21,6 +21,7 @@ from voxline.components.ingest.corpus import (
     text_doubt,
 )
 from voxline.components.ingest.file_index import FileIndex
+from voxline.components.ingest.row_marks import row_marks
 from voxline.components.ingest.table_columns import single
 from voxline.data.json_codec import encode_json
 from voxline.data.manifest import TEXT_DOUBT
@@ -448,7 +449,10 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
             extra[CHANNEL_KEY] = channel
         elif CHANNEL_KEY in extra:
             _refuse_mixing(corpus, entry, extra[CHANNEL_KEY])
-        if doubt := text_doubt(text.strip(), entry.speaker.strip(), path, entry.id.strip()):
+        doubts = [text_doubt(text.strip(), entry.speaker.strip(), path, entry.id.strip())]
+        if entry.extra or entry.split:
+            doubts += row_marks(entry.extra, entry.split)
+        if doubt := "\n".join(filter(None, doubts)):
             extra[TEXT_DOUBT] = doubt
         encoded_extra = encode_json(extra) if extra else ""
     except (ValueError, RecursionError) as error:

@@ -60,7 +60,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
-REVISION = 20
+REVISION = 21
 _STEP = "ingest"
 
 
@@ -577,7 +577,8 @@ class ShortenedRecordings:
             return utterance
         self.count += 1
         self.example = self.example or f"{utterance.id} has {utterance.duration:g} of {seconds:.2f} s"
-        return utterance.replace(extra={**utterance.extra, TEXT_DOUBT: "duration"})
+        doubts = [*str(utterance.extra.get(TEXT_DOUBT, "")).split("\n"), "duration"]
+        return utterance.replace(extra={**utterance.extra, TEXT_DOUBT: "\n".join(dict.fromkeys(filter(None, doubts)))})
 
     def report(self, output: StepOutput) -> None:
         """Says so, and counts it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from voxline.audio.containers import parse_channel
+from voxline.components.ingest.row_marks import describe_verdicts
 from voxline.components.ingest.settings import ColumnNames
 from voxline.rejects import DURATION_TOLERANCE_SECONDS
 
@@ -112,22 +113,6 @@ _SPLIT_VALUE = re.compile(
     re.IGNORECASE,
 )
 """Not "device", nor names of corpora such as test_ted."""
-_VERDICT = re.compile(
-    r"answer|status|verdict|(?:is ?)?(?:valid|accepted|approved|rejected|correct|ok|usable)|review(?: ?status)?"
-    r"|(?:is |to )?(?:excluded?|skip(?:ped)?|ignored?|discard(?:ed)?|removed?|drop(?:ped)?|deleted?|keep|included?|bad)"
-)
-_REFUSAL = re.compile(
-    r"(?:reject(?:ed|ion)?|exclu(?:ded?|sion)|delet(?:ed?|ion)|skip(?:ped)?|discard(?:ed)?|invalid(?:ated)?)"
-    r" (?:reasons?|at|on|by|date|notes?|comments?)"
-)
-"""Names whose values, where there are any, say that nobody wanted the row."""
-_BARE_VERDICT = re.compile("answer|status")
-"""Names whose 1 and 0 may be of anything."""
-_VERDICT_VALUES = frozenset((
-    "accept", "accepted", "reject", "rejected", "ignore", "ignored", "skip", "skipped", "valid", "invalid", "approved",
-    "correct", "wrong", "true", "false", "yes", "no",
-))  # fmt: skip
-"""Values of a column that says which rows to leave out."""
 _COUNT = re.compile(r"channels|chans")
 """Names that count the channels, unless a list says which."""
 _CHANNEL_WORDS = frozenset(
@@ -518,9 +503,7 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
             for name in splits
         ]
     # Tools for annotation keep the rows that nobody wanted.
-    for name in further:
-        if _holds_verdicts(name, sample):
-            remarks.append(f"{name} is kept, and leaves out no row: take those out that were not accepted")
+    remarks += describe_verdicts(further, sample)
 
     # Only where no column names the speakers.
     if "speaker" not in columns and (speakers := [name for name in further if _looks_like_speakers(name, sample)]):
@@ -529,17 +512,6 @@ def describe_unread(names: Iterable[str], columns: Mapping[str, str], sample: Sa
             "corpus.columns.speaker names the column"
         )
     return remarks
-
-
-def _holds_verdicts(name: str, sample: Sample) -> bool:
-    """True if a column says which rows were accepted, also by 1 and 0, or why some were not."""
-    if _REFUSAL.fullmatch(_words(name)):
-        return bool(sample.get(name))
-    if not _VERDICT.fullmatch(_words(name)):
-        return False
-    values = {str(value).strip().lower() for value in sample.get(name, ())}
-    is_flag = bool(values) and values <= {"0", "1", "0.0", "1.0"} and not _BARE_VERDICT.fullmatch(_words(name))
-    return is_flag or bool(values & _VERDICT_VALUES)
 
 
 def _looks_like_speakers(name: str, sample: Sample) -> bool:

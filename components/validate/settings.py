@@ -66,6 +66,12 @@ class CutRecordings(CheckSettings):
     )
 
 
+class MarkedRows(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.0, ge=0, le=1, description="share of utterances that a column of their own table calls invalid or poor"
+    )
+
+
 class FrequentTranscript(CheckSettings):
     threshold: float = pydantic.Field(
         5.0, ge=1, description="times that the most frequent transcript is there for each of the second"
@@ -73,6 +79,12 @@ class FrequentTranscript(CheckSettings):
 
     min_utterances: ClassVar[int] = 10
     """Utterances with the most frequent transcript below which it may be chance."""
+
+
+class UnlikeHeaders(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.0, ge=0, le=1, description="share of utterances whose WAV says two lengths of its samples"
+    )
 
 
 class UnlikeChannels(CheckSettings):
@@ -266,8 +278,14 @@ class ValidateSettings(RunnerSettings):
     cut_recordings: CutRecordings = pydantic.Field(
         CutRecordings(), description="durations that end before their recordings do, such as rounded ones"
     )
+    marked_rows: MarkedRows = pydantic.Field(
+        MarkedRows(), description="rows whose own table rejects them: status rejected, is_valid 0, more votes against"
+    )
     frequent_transcript: FrequentTranscript = pydantic.Field(
         FrequentTranscript(), description="one transcript for many recordings, such as a text that stands for none"
+    )
+    unlike_headers: UnlikeHeaders = pydantic.Field(
+        UnlikeHeaders(), description="WAVs whose bytes a second contradict their sample rate, which may be wrong"
     )
     unlike_channels: UnlikeChannels = pydantic.Field(
         UnlikeChannels(), description="two channels that differ, as the sides of a call do, and are mixed"

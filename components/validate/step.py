@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from voxline.components.validate.tfdv.results import TfdvResult
 
 
-REVISION = 7
+REVISION = 8
 VALIDATION = "validation.json"
 REPORT = "report.html"
 STATISTICS = "statistics.pb"

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.wav import HEADER_NOTE
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.drafts import DRAFTED_BY
 from voxline.data.json_codec import parse_line
@@ -75,7 +76,7 @@ class ManifestTally:
       hashed: by name, for each utterance: 8 bytes for its id, its recording (zeros if unknown) and its transcript, and
         16 bytes for its identity, if identities are wanted.
       drafted_by: of each utterance, the model that wrote its transcript.
-      doubts: of each utterance, why ingest doubts its text or its duration.
+      doubts: of each utterance, why ingest doubts its row, its text or its duration, and what its header contradicts.
       personal: of each utterance, the kinds of personal data in its transcript, a line each.
       token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
       all_hashed: whether every utterance has an `audio_hash`.
@@ -251,7 +252,11 @@ class ManifestTally:
         self.speakers.append(values.get("speaker", ""))
         self.splits.append(split)
         self.drafted_by.append(str(values.get(DRAFTED_BY) or ""))
-        self.doubts.append(str(values.get(TEXT_DOUBT) or ""))
+        doubt = str(values.get(TEXT_DOUBT) or "")
+        notes = measured.get("decoder_notes")
+        if notes and str(notes).startswith(HEADER_NOTE):
+            doubt = f"{doubt}\n{notes}" if doubt else str(notes)
+        self.doubts.append(doubt)
         self.all_hashed = self.all_hashed and bool(values.get("audio_hash"))
         self._count(text, split, counts)
 

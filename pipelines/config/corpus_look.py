@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxline.audio.containers import CHANNEL_KEY, parse_channel
+from voxline.audio.wav import HEADER_NOTE
 from voxline.components.ingest.audio_probe import ProbeResult
 from voxline.components.ingest.corpora import format_names
 from voxline.components.ingest.corpus import Corpus
@@ -27,11 +28,11 @@ from voxline.components.ingest.staging import (
     StagingTable,
     resolve_entries,
 )
-from voxline.components.validate.checks.sense import VALUES
+from voxline.components.validate.checks.sense import VALUES, is_bracket
 from voxline.components.validate.settings import FrequentTranscript, SpeakingRate, UnlikeChannels
 from voxline.components.validate.tally import count_characters
 from voxline.data.json_codec import parse_json
-from voxline.data.manifest import TEXT_DOUBT
+from voxline.data.manifest import ROW_MARK, TEXT_DOUBT
 from voxline.errors import SettingsError
 from voxline.pipelines.config.format_attempts import FormatAttempt, nearest_miss, read_further_texts, try_format
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, BadAudioError, Reason, Reject
@@ -80,6 +81,7 @@ class CorpusLook:
       complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
       sample_rate: of most recordings, in Hz.
       correlations: of the two channels of utterances that name none, by id; of `COMPARED` utterances at most.
+      remarks: on headers that contradict themselves, by the path of the recording.
     """
 
     format: str
@@ -92,6 +94,7 @@ class CorpusLook:
     complete: bool
     sample_rate: int
     correlations: dict[str, float]
+    remarks: dict[str, str]
 
     @property
     def texts(self) -> list[str]:
@@ -215,6 +218,7 @@ def _open_recordings(corpus: Corpus, attempt: FormatAttempt) -> CorpusLook:
         attempt.complete,
         sample_rate=rate,
         correlations=_correlations(corpus.root, entries, headers.stereo),
+        remarks=headers.remarks,
     )
 
 
@@ -250,6 +254,7 @@ class _Headers:
     Attributes:
       rates: recordings by sample rate, in Hz.
       stereo: paths of those of several channels.
+      remarks: on headers that contradict themselves, by path.
       unopened: recordings that it did not open.
     """
 
@@ -258,6 +263,7 @@ class _Headers:
         self._deadline = time.monotonic() + OPENING_SECONDS
         self.rates: Counter[int] = Counter()
         self.stereo: set[str] = set()
+        self.remarks: dict[str, str] = {}
         self.unopened = 0
 
     def read(self, paths: Sequence[str]) -> dict[str, ProbeResult]:
@@ -284,6 +290,8 @@ class _Headers:
         self.rates[header.sample_rate] += 1
         if header.channels > 1:
             self.stereo.add(path)
+        if header.remark:
+            self.remarks[path] = header.remark
         return ProbeResult("", header.seconds)
 
 
@@ -300,15 +308,21 @@ def describe_doubts(look: CorpusLook) -> list[str]:
     limits = SpeakingRate()
     examples: dict[str, list[str]] = {}
     brackets: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
+    marked: list[str] = []
     later = [entry for entry in look.entries if entry.offset]
     parts = {entry.path for entry in (look.entries if len(later) >= OFTEN * len(look.entries) and later else later)}
     for entry in look.entries:
-        doubt = str(parse_json(entry.extra).get(TEXT_DOUBT, "")) if TEXT_DOUBT in entry.extra else ""
-        if doubt and doubt not in VALUES:
-            brackets.update(doubt.split("\n"))
+        doubt = ""
+        reasons = str(parse_json(entry.extra).get(TEXT_DOUBT, "")).split("\n") if TEXT_DOUBT in entry.extra else []
+        if own := [reason.removeprefix(ROW_MARK) for reason in reasons if reason.startswith(ROW_MARK)]:
+            marks.update(own)
+            marked.append(f"{quote_text(entry.text)} of {entry.id}")
+        if tags := list(filter(is_bracket, reasons)):
+            brackets.update(tags)
             doubt = "words in brackets or labels of speakers"
-        elif doubt:
-            doubt = f"transcripts that are a {doubt}"
+        elif values := [reason for reason in reasons if reason in VALUES]:
+            doubt = f"transcripts that are a {values[0]}"
         elif entry.duration and entry.path not in parts and entry.seconds > entry.duration + DURATION_TOLERANCE_SECONDS:
             doubt = f"durations that end before their recordings ({entry.duration:g} of {entry.seconds:.2f} s)"
         elif (seconds := spoken_seconds(entry)) and entry.text:
@@ -324,6 +338,13 @@ def describe_doubts(look: CorpusLook) -> list[str]:
         more = f" ({listed})" if doubt.startswith("words in brackets") else ""
         lines.append(f"warning    {len(found):,} {doubt}{more}, such as {found[0]}")
 
+    if marked:
+        listed = ", ".join(f"{mark} {count:,}" for mark, count in marks.most_common(10))
+        lines.append(
+            f"warning    {len(marked):,} utterances that a column of their own table calls invalid or poor ({listed}), "
+            f"such as {marked[0]}: they are read as the others; leave them out, if it means that"
+        )
+
     # As ingest says.
     timed = [entry for entry in later if entry.duration]
     whole = [entry for entry in timed if not entry.offset % 1 and not entry.duration % 1]
@@ -332,6 +353,15 @@ def describe_doubts(look: CorpusLook) -> list[str]:
         lines.append(
             f"warning    {len(whole):,} of {len(timed):,} utterances begin and end at whole seconds, such as "
             f"{whole[0].id} from {whole[0].offset:g} to {end:g} s: rounded times cut words"
+        )
+
+    # As validate's unlike_headers.
+    if look.remarks:
+        path, remark = min(look.remarks.items())
+        lines.append(
+            f"warning    {len(look.remarks):,} recordings whose headers say two lengths of the samples, such as {path} "
+            f"({remark.removeprefix(HEADER_NOTE)}): listen to one; if it is too fast or too slow, its sample rate is "
+            "wrong"
         )
 
     # As validate's unlike_channels: a call has one speaker a channel, and a microphone's two sides are alike.

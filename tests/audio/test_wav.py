@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from voxline.audio.decoding import decode_audio
+from voxline.audio.decoding import decode_audio, read_header
 from voxline.audio.wav import check_wav_complete, read_wav, wav_header, write_wav
 from voxline.rejects import BadAudioError, Reason
 
@@ -110,6 +110,33 @@ def test_a_header_that_contradicts_itself_is_unreadable(
     with pytest.raises(BadAudioError, match=f"says {channels} channels of {bits} bits, and {frame} bytes") as caught:
         decode_audio(path)
     assert caught.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "bits", "frame", "second", "remark"),
+    [
+        (1, 1, 16, 2, 2 * RATE, ""),
+        (1, 1, 16, 2, 16_000, "header: 16000 Hz, and 16000 bytes a second, as of 8000 Hz"),
+        (1, 2, 16, 4, 2 * RATE, "header: 16000 Hz, and 32000 bytes a second, as of 8000 Hz"),
+        (1, 1, 16, 2, 88_200, "header: 16000 Hz, and 88200 bytes a second, as of 44100 Hz"),
+        (1, 2, 16, 2, 4 * RATE, "header: 2 channels of 16 bits, and 2 bytes for a sample of each"),
+        (1, 1, 16, 2, 0, ""),
+        (1, 1, 16, 4, 4 * RATE, ""),  # Recorder.js
+        (1, 1, 16, 2, 2 * RATE + 3, ""),
+        (7, 1, 8, 1, 2 * RATE, "header: 16000 Hz, and 32000 bytes a second, as of 32000 Hz"),
+    ],
+)
+def test_a_header_of_two_sample_rates_is_read_with_a_remark(
+    kind: int, channels: int, bits: int, frame: int, second: int, remark: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "take.wav"
+    data = SAMPLES.astype("<i2").tobytes()
+    form = struct.pack("<IHHIIHH", 16, kind, channels, RATE, second, frame, bits)
+    body = b"WAVEfmt " + form + b"data" + struct.pack("<I", len(data)) + data
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    assert read_header(path).remark == remark
+    assert decode_audio(path).notes == remark
+    assert read_header(path).sample_rate == RATE
 
 
 @pytest.mark.parametrize(("bits", "frame", "is_read"), [(8, 1, True), (16, 1, True), (16, 2, False)])

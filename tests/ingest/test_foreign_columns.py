@@ -469,6 +469,14 @@ def test_a_text_file_with_times_is_no_transcript(
         ("Skip", ["yes", "no"], "Skip is kept, and leaves out no row"),
         ("is_bad", ["True", "False"], "is_bad is kept, and leaves out no row"),
         ("answer", ["accept", "reject"], "answer is kept, and leaves out no row"),
+        ("status", ["ok", "rejected", "ok"], "status is kept, and leaves out no row: ok (2), rejected (1)"),
+        ("audio_quality", ["high", "low"], "audio_quality is kept, and leaves out no row: high (1), low (1)"),
+        ("rating", ["5", "1", "5"], "rating is kept, and leaves out no row: 5 (2), 1 (1)"),
+        ("quality", [f"0.{n}" for n in range(1, 20)], "quality is kept, and leaves out no row: 0.1 to 0.9"),
+        ("down_votes", ["0", "2"], "down_votes is kept, and leaves out no row: 0 (1), 2 (1)"),
+        ("flag", [0, 1], "flag is kept, and leaves out no row: 0 (1), 1 (1)"),
+        ("snr_db", ["30.1", "-2"], "snr_db is kept, and leaves out no row: 30.1 (1), -2 (1)"),
+        ("confidence", ["0.98", "0.2"], "confidence is kept, and leaves out no row: 0.98 (1), 0.2 (1)"),
         ("is_valid", [True, False], "is_valid is kept, and leaves out no row"),
     ],
 )
@@ -478,6 +486,73 @@ def test_a_split_by_another_name_is_read_and_a_verdict_is_named(name: str, value
     remarks = describe_unread(["path", "text", name], columns, {name: values})
     assert [remark[: len(told)] for remark in remarks] == ([told] if told else [])
     assert name_columns(columns) == ("" if told else f"splits are read from {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("confidence", ["0.98", "0.7"]),
+        ("snr", ["30", "12"]),
+        ("up_votes", ["2", "3"]),
+        ("down_votes", ["0"]),
+        ("status", ["married", "single"]),
+        ("state", ["Ohio", "Maine"]),
+        ("accent", ["low"]),
+    ],
+)
+def test_a_column_without_a_verdict_is_not_named(name: str, values: list[str]) -> None:
+    assert describe_unread(["path", "text", name], {}, {name: values}) == []
+
+
+MARKED = """
+status rejected = status rejected
+status Rejected = status rejected
+status approved =
+is_valid False = is_valid false
+is_valid 1 =
+exclude 1 = exclude 1
+quality low = quality low
+quality high =
+quality 1 =
+flag true = flag true
+validated 0 = validated 0
+confidence 0.31 = confidence under 0.5
+confidence 87 =
+confidence low = confidence low
+snr -3.5 = snr under 5
+snr 17 =
+reject_reason noise = reject_reason is there
+state Ohio =
+accent low =
+"""
+
+
+@pytest.mark.parametrize("row", MARKED.strip().split("\n"))
+def test_a_row_that_its_table_rejects_is_marked(row: str, corpus: Path, record: Record, ingest: Ingest) -> None:
+    written, _, mark = row.partition(" =")
+    name, _, value = written.partition(" ")
+    for number in range(3):
+        record(f"{number}.wav")
+    write_table(corpus, [f"path,sentence,{name}", *(f"{number}.wav,go on,{value}" for number in range(3))], "t.csv")
+    lines = [{"audio_filepath": f"{number}.wav", "text": "go on", name: value} for number in range(3)]
+    doubts = [utterance.extra.get("text_doubt", "") for utterance in ingest("csv").utterances.values()]
+    assert doubts == [f"row: {mark.strip()}" * bool(mark)] * 3
+    (corpus / "t.csv").unlink()
+    (corpus / "t.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    doubts = [utterance.extra.get("text_doubt", "") for utterance in ingest("manifest").utterances.values()]
+    assert doubts == [f"row: {mark.strip()}" * bool(mark)] * 3
+
+
+def test_votes_against_and_tables_of_rejected_rows_are_marked(corpus: Path, record: Record, ingest: Ingest) -> None:
+    """Common Voice's own columns, and its list of what people refused."""
+    for name in "abc":
+        record(f"{name}.wav", 1.6)
+    rows = ["path\tsentence\tup_votes\tdown_votes", "a.wav\tgo [on]\t2\t0", "b.wav\tgo [on]\t1\t2"]
+    write_table(corpus, rows, "other.tsv")
+    write_table(corpus, ["path\tsentence\tduration", "c.wav\tgo on\t1"], "invalidated.tsv")
+    doubts = {id: utterance.extra.get("text_doubt", "") for id, utterance in ingest("csv").utterances.items()}
+    against = "row: up_votes below down_votes"
+    assert doubts == {"a.wav": "[on]", "b.wav": f"[on]\n{against}", "c.wav": "row: split invalidated\nduration"}
 
 
 @pytest.mark.parametrize("name", ["reject_reason", "Deleted At", "exclusion note"])
@@ -514,6 +589,49 @@ def test_speakers_of_kaldi_by_their_utterances(corpus: Path, record: Record, ing
     out = ingest("kaldi")
     assert {id: utterance.speaker for id, utterance in out.utterances.items()} == {"a": "ann", "b": "ann", "c": ""}
     assert "1 of 3 utterances have no speaker: c" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("listed", "speakers", "told"),
+    [
+        ("ann a b\nben c\n", ["ann", "ann", "ben"], ""),
+        (
+            "ann a\nben b c\n",
+            ["ann", "ann", "ben"],
+            "1 of 3 utterances have another speaker than in utt2spk, which is ",
+        ),
+        ("ann a b\nben b c\n", ["ann", "ann", "ben"], "read: b is of ann and ben, and of ann there"),
+        ("ann a b\n", ["ann", "ann", "ben"], "spk2utt: 1 utterances of utt2spk are not in it: c"),
+        ("ann a b\nben c d\n", ["ann", "ann", "ben", "ben"], "1 utterances are in it and not in utt2spk, and read"),
+    ],
+)
+def test_speakers_of_kaldi_that_its_two_tables_name_differently_are_said(
+    listed: str, speakers: list[str], told: str, corpus: Path, record: Record, ingest: Ingest, capsys: Said
+) -> None:
+    ids = "abcd"[: len(speakers)]
+    for id in ids:
+        record(f"{id}.wav")
+    tables = {"utt2spk": "a ann\nb ann\nc ben\n", "spk2utt": listed}
+    tables["wav.scp"] = "".join(f"{id} {id}.wav\n" for id in ids)
+    tables["text"] = "".join(f"{id} go {id}\n" for id in ids)
+    for name, content in tables.items():
+        (corpus / name).write_text(content, encoding="utf-8")
+    out = ingest("kaldi")
+    assert [utterance.speaker for utterance in out.utterances.values()] == speakers
+    said = capsys.readouterr().out
+    assert told in said
+    assert told or "spk2utt" not in said
+
+
+def test_an_utterance_of_two_speakers_is_rejected(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for id in "ab":
+        record(f"{id}.wav")
+    tables = {"wav.scp": "a a.wav\nb b.wav\n", "text": "a go\nb on\n", "spk2utt": "ann a b\nben b\n"}
+    for name, content in tables.items():
+        (corpus / name).write_text(content, encoding="utf-8")
+    out = ingest("kaldi")
+    assert out.ids == ["a"]
+    assert out.details["b"] == "spk2utt:1: ann and ben for the speaker; one is accepted"
 
 
 @pytest.mark.parametrize(

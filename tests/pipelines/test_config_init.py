@@ -458,6 +458,31 @@ def test_a_table_that_means_something_else_is_told_before_a_run(tmp_path: Path) 
     assert "warning    20 utterances have one transcript, 'one two'" in warnings
 
 
+def test_rows_that_their_table_rejects_are_told_before_a_run(tmp_path: Path) -> None:
+    """With column, values and counts; and WAVs whose headers say two sample rates."""
+    rows = []
+    for number in range(20):
+        recording(tmp_path / f"{number}.wav", seconds=1.0)
+        status = "rejected" if number < 3 else "ok"
+        rows.append(f"{number}.wav,good day {number},{status},{'low' if number == 2 else 'high'},{number % 3},1")
+    header = bytearray((tmp_path / "0.wav").read_bytes())
+    rate = int.from_bytes(header[24:28], "little")
+    header[28:32] = rate.to_bytes(4, "little")  # bytes a second: half of them
+    (tmp_path / "0.wav").write_bytes(header)
+    columns = "path,text,status,quality,up_votes,down_votes"
+    (tmp_path / "all.csv").write_text("\n".join([columns, *rows]), encoding="utf-8")
+    findings = "\n".join(propose_config(tmp_path).findings)
+    assert (
+        "warning    9 utterances that a column of their own table calls invalid or poor (up_votes below down_votes 7, "
+        in findings
+    )
+    assert "status rejected 3, quality low 1), such as 'good day 0' of 0.wav" in findings
+    assert "status is kept, and leaves out no row: ok (17), rejected (3); take those out" in findings
+    assert (
+        f"warning    1 recordings whose headers say two lengths of the samples, such as 0.wav ({rate} Hz, " in findings
+    )
+
+
 def test_rounded_times_and_durations_are_told_before_a_run(tmp_path: Path) -> None:
     """Field case F4, also where a few lines have offsets."""
     noise = np.random.default_rng(0).uniform(-0.3, 0.3, 4 * 8_000)

@@ -158,6 +158,11 @@ def durations_in_whole_seconds(takes: list[Take]) -> None:
     takes[2].extra = takes[4].extra = {"text_doubt": "duration"}
 
 
+@fault("marked_rows", offenders=["train-1"])
+def rows_that_their_table_rejects(takes: list[Take]) -> None:
+    takes[1].extra = {"text_doubt": "(sic)\nrow: status rejected"}
+
+
 @fault("frequent_transcript", offenders=["train-0"])
 def a_text_that_stands_for_none(takes: list[Take]) -> None:
     for take in of(takes, "train")[:12]:
@@ -169,6 +174,12 @@ def numbers_and_names_of_people(takes: list[Take]) -> None:
     takes[2].samples, takes[4].samples = speech(2, 4.0), speech(4, 4.0)
     takes[2].text = "call five five five oh one nine nine"
     takes[4].text = "我叫王小明 电话 13800138000"
+
+
+@fault("unlike_headers", offenders=["train-0"])
+def headers_of_two_sample_rates(takes: list[Take]) -> None:
+    takes[0].measured = {"decoder_notes": "header: 16000 Hz, and 16000 bytes a second, as of 8000 Hz"}
+    takes[1].measured = {"decoder_notes": "part of the stream was skipped"}
 
 
 @fault("unlike_channels", offenders=["train-0"])
@@ -243,6 +254,21 @@ def test_a_margin_that_test_cannot_show_is_told_before_training(tmp_path: Path) 
     proposed = float(detail.rpartition("max_regression.wer: ")[2])
     assert failed(judged(tmp_path, takes, gate_margin={"margin": proposed})) == set()
     assert judged(tmp_path, takes, gate_margin={"margin": 0.0})["gate_margin"]["outcome"] == "not checked"
+
+
+def test_the_doubts_of_a_line_are_counted_by_their_kind(tmp_path: Path) -> None:
+    takes = fit()
+    takes[1].extra = {"text_doubt": "(sic)\nrow: status rejected\nduration"}
+    takes[2].extra = {"text_doubt": "number\nrow: status rejected\nrow: quality low"}
+    checks = judged(tmp_path, takes)
+    count = len(takes)
+    values = {name: round(found["value"] * count) for name, found in checks.items() if name in DOUBTED}
+    assert values == {"value_texts": 1, "bracketed_texts": 1, "cut_recordings": 1, "marked_rows": 2}
+    assert "status rejected 2, quality low 1, such as train-1" in checks["marked_rows"]["detail"]
+    assert "(sic) 1, such as train-1" in checks["bracketed_texts"]["detail"]
+
+
+DOUBTED = ("value_texts", "bracketed_texts", "cut_recordings", "marked_rows")
 
 
 def test_every_check_has_a_fault_that_fails_it() -> None:

@@ -69,11 +69,13 @@ class AudioHeader:
     Attributes:
       frames: samples of one channel; 0: not known before all is decoded.
       sample_rate: Hz.
+      remark: what contradicts it in the file, and leaves no doubt of the samples; empty if nothing does.
     """
 
     frames: int
     sample_rate: int
     channels: int
+    remark: str = ""
 
     @property
     def seconds(self) -> float:
@@ -220,6 +222,7 @@ class _SndfileStream(AudioStream):
         silencer: "_LibmpgSilencer",
         info: flac.StreamInfo | None,
         counted: MpegAudio | None,
+        remark: str,
     ) -> None:
         self._path = path
         self._container = container
@@ -227,14 +230,14 @@ class _SndfileStream(AudioStream):
         self._silencer = silencer
         self._info = info
         self._counted = counted
-        self.header = _header_of(file)
+        self.header = dataclasses.replace(_header_of(file), remark=remark)
         self.stated_frames = self.header.frames
         if counted:
             self.header = dataclasses.replace(self.header, frames=counted.samples)
 
     @property
     def notes(self) -> str:
-        return self._silencer.notes
+        return "; ".join(filter(None, [self.header.remark, self._silencer.notes]))
 
     def blocks(self, first: int, count: int) -> Iterator[Block]:
         try:
@@ -302,8 +305,9 @@ def _open_with_libsndfile(
     path: Path, start: bytes, container: Container, counted: MpegAudio | None, raw: RawFormat | None
 ) -> Generator[_SndfileStream, None, None]:
     info = None
+    remark = ""
     if container is Container.WAV:
-        wav.check_wav_complete(path)
+        remark = wav.check_wav_complete(path)
     elif container is Container.OTHER and raw is None:
         check_stated_size(path)
     # An ID3 tag may be in front of FLAC, too.
@@ -319,7 +323,7 @@ def _open_with_libsndfile(
     except soundfile.LibsndfileError as error:
         raise _explain_failure(path, info, error, silencer.notes) from None
     try:
-        yield _SndfileStream(path, container, file, silencer, info, counted)
+        yield _SndfileStream(path, container, file, silencer, info, counted, remark)
     finally:
         silencer.call(file.close)
 

@@ -29,6 +29,11 @@ _KNOWN_CHUNKS = frozenset(
 )
 """Names of chunks behind the samples, without spaces; they are no samples even where their own size is wrong."""
 
+HEADER_NOTE = "header: "
+"""Begins a remark on a header that contradicts itself, of a file whose samples are clear all the same."""
+MOST_UNLIKE = 0.001
+"""Share by which the length by bytes a second may differ from that by the sample rate: some programs round."""
+
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
@@ -37,8 +42,11 @@ def is_wav(start: bytes) -> bool:
     return start[:4] in (b"RIFF", b"RIFX", b"RF64") and start[8:12] == b"WAVE"
 
 
-def check_wav_complete(path: Path) -> None:
+def check_wav_complete(path: Path) -> str:
     """Compares the size of the data chunk with the size of the file.
+
+    Returns:
+      A remark on a header that says two lengths of the samples; empty if it has none.
 
     A size that means "streamed" extends to the end of the file. A size of 0 followed by bytes is left by a recorder
     that was stopped before it finished the header: the speech is cut at an unknown point.
@@ -47,6 +55,7 @@ def check_wav_complete(path: Path) -> None:
       BadAudioError: the file is truncated, has no data chunk, or says two sizes of a frame.
     """
     total = path.stat().st_size
+    remark = ""
     with open(path, "rb") as file:
         kind, riff_size = struct.unpack("4sI", file.read(12)[:8])
 
@@ -70,7 +79,7 @@ def check_wav_complete(path: Path) -> None:
             elif name == b"data":
                 break
             elif name == b"fmt ":
-                _check_frames(file.read(min(size, 40)), order)
+                remark = _check_frames(file.read(min(size, 40)), order)
                 file.seek(size + size % 2 - min(size, 40), os.SEEK_CUR)
             else:
                 file.seek(size + size % 2, os.SEEK_CUR)
@@ -80,7 +89,7 @@ def check_wav_complete(path: Path) -> None:
         if long_size is not None and size == 0xFFFFFFFF:
             size = long_size
         elif size in STREAMED_SIZES:
-            return
+            return remark
         if size > present:
             raise BadAudioError(
                 Reason.TRUNCATED, f"the header says {size:,} bytes of samples, the file has {present:,}"
@@ -96,19 +105,23 @@ def check_wav_complete(path: Path) -> None:
                 f"the header says {size:,} bytes of samples, and {unnamed:,} that no chunk names follow; write it "
                 "again, with its own length",
             )
+    return remark
 
 
-def _check_frames(form: bytes, order: str) -> None:
+def _check_frames(form: bytes, order: str) -> str:
     """Compares the bytes of a frame with channels and bits; a decoder goes by either, and reads noise by the wrong one.
 
     Args:
       form: the chunk `fmt `, of PCM, floats, A-law or µ-law; others are left to their decoders.
 
+    Returns:
+      A remark on what else contradicts the sample rate, and leaves no doubt of the samples; empty if nothing does.
+
     Raises:
       BadAudioError: they differ, and the bytes a second agree with neither or with the former.
     """
     if len(form) < 16:
-        return
+        return ""
     kind, channels, rate, second, frame, bits = struct.unpack(order + "HHIIHH", form[:16])
     if kind == 0xFFFE and len(form) >= 26:  # extensible: the kind begins the GUID
         kind = struct.unpack(order + "H", form[24:26])[0]
@@ -116,12 +129,19 @@ def _check_frames(form: bytes, order: str) -> None:
     expected = channels * (1 if kind in (6, 7) else (bits + 7) // 8)
     # Recorders of browsers write those of stereo beside one channel (Recorder.js): what they hold is mono.
     is_copied = (kind, channels, bits, frame, second) == (1, 1, 16, 4, 4 * rate)
-    if kind in (1, 3, 6, 7) and frame not in (0, expected) and second != rate * expected and not is_copied:
+    if kind not in (1, 3, 6, 7) or is_copied or not expected:
+        return ""
+    if frame not in (0, expected) and second != rate * expected:
         raise BadAudioError(
             Reason.UNREADABLE,
             f"its header says {channels} channels of {bits} bits, and {frame} bytes for a sample of each; write it "
             "again, with what it has",
         )
+    if frame not in (0, expected):
+        return f"{HEADER_NOTE}{channels} channels of {bits} bits, and {frame} bytes for a sample of each"
+    if second and abs(second - rate * expected) > MOST_UNLIKE * rate * expected:
+        return f"{HEADER_NOTE}{rate} Hz, and {second} bytes a second, as of {second / expected:g} Hz"
+    return ""
 
 
 def _chunk_follows(file: IO[bytes]) -> bool:

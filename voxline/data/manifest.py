@@ -117,6 +117,8 @@ class Utterance(msgspec.Struct, frozen=True):
 
 TEXT_DOUBT = "text_doubt"
 """Key of a line that says why ingest doubts its text, or its duration; validate counts them."""
+ROW_MARK = "row: "
+"""Begins a line of `TEXT_DOUBT` that is of the row, and not of its text."""
 UTTERANCE_KEYS = tuple(name for name in Utterance.__struct_fields__ if name != "extra")
 
 

@@ -1,5 +1,5 @@
-"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk` (or `spk2utt`), `spk2gender` and
-`reco2file_and_channel`.
+"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk`, `spk2utt`, `spk2gender` and
+`reco2file_and_channel`. Where `utt2spk` and `spk2utt` differ, the former is read, as Kaldi's own tools do.
 
 https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
 is the split (`data/train`, `data/test`). Absolute paths, as most recipes write them, are accepted below the root and
@@ -66,9 +66,17 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     #   reco2file_and_channel  talk-1 talk A
     names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender", "reco2file_and_channel")
     wavs, texts, segments, speakers, sexes, sides = (_table(corpus, folder / name, repeated) for name in names)
-    if not speakers and corpus.has(str(folder / "spk2utt")):
-        inverted = _table(corpus, folder / "spk2utt", repeated)
-        speakers = {id: (speaker, source) for speaker, (ids, source) in inverted.items() for id in ids.split()}
+    disputed: dict[str, str] = {}
+    if corpus.has(str(folder / "spk2utt")):
+        listed = _listed_speakers(_table(corpus, folder / "spk2utt", repeated))
+        disputed = {
+            id: " and ".join(name for name, _ in named)
+            for id, named in listed.items()
+            if len(named) > 1 and id not in speakers
+        }
+        if speakers and (contradictions := _describe_contradictions(speakers, listed)):
+            print_status(f"{folder / 'spk2utt'}: {contradictions}")
+        speakers = {id: named[0] for id, named in listed.items()} | speakers
     if speakers and (unnamed := [id for id in texts if id not in speakers]):
         print_status(
             f"{folder / 'utt2spk'}: {len(unnamed):,} of {len(texts):,} utterances have no speaker: {unnamed[0]}"
@@ -121,6 +129,9 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: a side {channel!r} of {wav!r}; A or B is accepted")
             continue
         speaker, place = speakers.get(id, ("", ""))
+        if id in disputed:
+            yield Reject(id, Reason.BAD_ENTRY, f"{place}: {disputed[id]} for the speaker; one is accepted")
+            continue
         if len(speaker.split()) > 1:
             yield Reject(id, Reason.BAD_ENTRY, f"{place}: {speaker[:80]!r} for a speaker; one word is accepted")
             continue
@@ -155,6 +166,34 @@ def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table
         else:
             table[name] = (value[0].strip() if value else "", source)
     return table
+
+
+def _listed_speakers(table: Table) -> dict[str, list[tuple[str, str]]]:
+    """The speakers, by utterance, of the lines of `spk2utt` that have it, each with its file and line number."""
+    listed: dict[str, list[tuple[str, str]]] = {}
+    for speaker, (ids, source) in table.items():
+        for id in dict.fromkeys(ids.split()):
+            listed.setdefault(id, []).append((speaker, source))
+    return listed
+
+
+def _describe_contradictions(speakers: Table, listed: dict[str, list[tuple[str, str]]]) -> str:
+    """Tells what `spk2utt` says otherwise than `utt2spk`, with counts and examples; empty if it says the same."""
+    other = [id for id, (speaker, _) in speakers.items() if id in listed and [speaker] != [n for n, _ in listed[id]]]
+    unlisted = [id for id in speakers if id not in listed]
+    further = [id for id in listed if id not in speakers]
+    remarks = []
+    if other:
+        names = " and ".join(name for name, _ in listed[other[0]])
+        remarks.append(
+            f"{len(other):,} of {len(speakers):,} utterances have another speaker than in utt2spk, which is read: "
+            f"{other[0]} is of {names}, and of {speakers[other[0]][0]} there"
+        )
+    if unlisted:
+        remarks.append(f"{len(unlisted):,} utterances of utt2spk are not in it: {unlisted[0]}")
+    if further:
+        remarks.append(f"{len(further):,} utterances are in it and not in utt2spk, and read from it: {further[0]}")
+    return "; ".join(remarks)
 
 
 def _cut_texts(corpus: Corpus, path: PurePosixPath, ids: Collection[str]) -> dict[str, str]:

@@ -40,7 +40,9 @@ CHECKS = [
     CorpusCheck("value_texts", "Are the transcripts texts, no numbers or names?", "share", sense.value_texts),
     CorpusCheck("bracketed_texts", "Are the transcripts free of brackets and labels?", "share", sense.bracketed_texts),
     CorpusCheck("cut_recordings", "Does each utterance end with its recording?", "share", sense.cut_recordings),
+    CorpusCheck("marked_rows", "Does the corpus accept its own rows?", "share", sense.marked_rows),
     CorpusCheck("frequent_transcript", "Is no transcript far more frequent?", "times", sense.frequent_transcript),
+    CorpusCheck("unlike_headers", "Does each WAV's header agree with itself?", "share", sense.unlike_headers),
     CorpusCheck("unlike_channels", "Are the channels that are mixed alike?", "share", sense.unlike_channels),
     CorpusCheck("antiphase_channels", "Is the sound left when channels are mixed?", "share", sense.antiphase_channels),
     CorpusCheck(

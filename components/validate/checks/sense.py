@@ -1,13 +1,16 @@
 """Checks for tables whose values mean something else: a column of lengths read as text, rounded durations, calls."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
+from voxline.audio.wav import HEADER_NOTE
 from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
 from voxline.components.validate.columns import Floats, RowIndices
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
+from voxline.data.manifest import ROW_MARK
 
 VALUES = ("number", "speaker", "path", "placeholder")
 """Of ingest's doubts: what a text is."""
@@ -19,12 +22,11 @@ NAMED = 10
 
 
 def value_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    return _doubted(corpus, VALUES, "transcripts are a number, the speaker, a path or a placeholder")
+    return _doubted(corpus, VALUES.__contains__, "transcripts are a number, the speaker, a path or a placeholder")
 
 
 def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    brackets = [name for name in corpus.doubts.names if name not in ("", DURATION, *VALUES)]
-    reasons = {reason for name in brackets for reason in name.split("\n")}
+    reasons = {reason for name in corpus.doubts.names for reason in name.split("\n") if is_bracket(reason)}
     labels = {reason for reason in reasons if reason.endswith(LABEL_ENDS) and reason[0] not in "<[("}
     remedies = [
         *(
@@ -33,33 +35,56 @@ def bracketed_texts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
         ),
         *(["take labels of speakers, and ids, out of the texts"] * bool(labels)),
     ]
-    return _doubted(corpus, brackets, "transcripts have words in brackets or a speaker's label", "; ".join(remedies))
+    return _doubted(corpus, is_bracket, "transcripts have words in brackets or a speaker's label", "; ".join(remedies))
 
 
 def cut_recordings(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    return _doubted(corpus, [DURATION], "utterances end before their recordings do, and none begins later")
+    return _doubted(corpus, DURATION.__eq__, "utterances end before their recordings do, and none begins later")
 
 
-def _doubted(corpus: CheckedCorpus, names: tuple[str, ...] | list[str], text: str, remedy: str = "") -> CheckFinding:
-    """The share of utterances with one of ingest's doubts; the detail has the commonest, and a remedy."""
+def marked_rows(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    text = "utterances are called invalid or poor by a column of their own table"
+    remedy = "leave them out, or give the column another name if it says something else"
+    return _doubted(corpus, lambda reason: reason.startswith(ROW_MARK), text, remedy)
+
+
+def unlike_headers(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    text = "utterances are of WAVs whose headers say two lengths of the samples"
+    remedy = "listen to one: if it is too fast or too slow, write its own sample rate into it"
+    return _doubted(corpus, lambda reason: reason.startswith(HEADER_NOTE), text, remedy)
+
+
+def is_bracket(reason: str) -> bool:
+    """True for words in brackets and a label, of the reasons that ingest has to doubt a line."""
+    return bool(reason) and reason not in (DURATION, *VALUES) and not reason.startswith((ROW_MARK, HEADER_NOTE))
+
+
+def _doubted(corpus: CheckedCorpus, is_kind: Callable[[str], bool], text: str, remedy: str = "") -> CheckFinding:
+    """The share of utterances with a kind of ingest's doubts; the detail has the commonest, and a remedy."""
     if not len(corpus):
         return not_checked("there are no utterances")
-    codes = corpus.doubts.codes
-    rows = np.flatnonzero(np.isin(codes, [corpus.doubts.number(name) for name in names if name in corpus.doubts.names]))
-    counts = np.bincount(codes[rows], minlength=len(corpus.doubts.names) + 1)
 
-    # A text may have several words in brackets.
+    # A line may have several doubts, and a text several words in brackets.
+    doubts = corpus.doubts
+    own = [[reason for reason in name.split("\n") if is_kind(reason)] for name in doubts.names]
+    rows = np.flatnonzero(np.isin(doubts.codes, [code for code, reasons in enumerate(own) if reasons]))
+    counts = np.bincount(doubts.codes[rows], minlength=len(doubts.names) + 1)
     reasons: Counter[str] = Counter()
-    for code, name in enumerate(corpus.doubts.names):
-        reasons.update({reason: int(counts[code]) for reason in name.split("\n") if counts[code]})
+    for code, names in enumerate(own):
+        reasons.update({_shown(reason): int(counts[code]) for reason in names if counts[code]})
+    remedy = remedy if rows.size else ""
     listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common(NAMED))
     example = f", such as {corpus.utterance(int(rows[0])).id}" if rows.size else ""
     return share_finding(
         rows,
         len(corpus),
         text + (f": {listed}{example}" if listed else "") + (f"; {remedy}" if remedy else ""),
-        lambda row: corpus.doubts[row].replace("\n", ", "),
+        lambda row: ", ".join(_shown(reason) for reason in doubts[row].split("\n") if is_kind(reason)),
     )
+
+
+def _shown(reason: str) -> str:
+    return reason.removeprefix(ROW_MARK).removeprefix(HEADER_NOTE)
 
 
 def frequent_transcript(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
