@@ -1,19 +1,23 @@
-"""What a training step costs on the host outside of its graph, and what several steps a call of a graph would save.
+"""What a training step costs on the host outside of its graph, and what several steps a call of a graph would save;
+what a checkpoint costs the thread that trains.
 
 Outside are reading the batch, handing it to TensorFlow, Python's way into the graph, and the curves. It is processor
 time of the thread that trains, which other work on the machine hardly changes; a step is the processor time of all
 threads over the cores, which is its time on a machine that does nothing else, or less. For several steps a call, an
 outer graph calls the step's graph so many times, each with a batch of its own; the weights must be the same bits.
+At a checkpoint that thread copies the state. Threads write it with the weights of a validation and upload it, to a
+bucket that takes two seconds; beside it is what all of this takes in the thread that trains.
 
   python -m benchmarks.step_overhead
 """
 
+import concurrent.futures
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +44,22 @@ ALPHABET = Alphabet.from_name("english")
 BATCH = 16
 STEPS = 16
 STEPS_PER_CALL = 4
+CHECKPOINT_STEPS = 4
+UPLOAD_SECONDS = 2.0
 WARM_UP = 4
 NETWORKS = {
     "Deep Speech 2": {"kind": "deepspeech2"},
     "Conformer, 4 layers": {"kind": "conformer", "layers": 4, "units": 96, "heads": 4, "subsampling": 4},
 }
+
+
+class SameThread(concurrent.futures.Executor):
+    """Runs all work at once, in the thread that submits it."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        work: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        work.set_result(function(*arguments, **named))
+        return work
 
 
 class Clock:
@@ -73,10 +88,17 @@ def rows() -> list[Row]:
     for name, network in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:
             settings = AsrTrainSettings(epochs=1, batch_size=BATCH, strategy="one", model=network)
-            task = AsrTask(settings, _write(Path(folder) / "dataset"))
+            dataset = _write(Path(folder) / "dataset")
+            task = AsrTask(settings, dataset)
             outside, step = _in_training(Trainer(task, Path(folder) / "run"), clock)
             variables = len(task.module.model.weights)
             apart, together = _in_calls(task, clock)
+            often = {"evaluate_steps": CHECKPOINT_STEPS, "checkpoint_steps": CHECKPOINT_STEPS}
+            task = AsrTask(settings.model_copy(update=often), dataset)
+            behind = _at_checkpoints(Trainer(task, Path(folder) / "threads", lambda: _upload))
+            trainer = Trainer(task, Path(folder) / "no threads", lambda: _upload)
+            trainer._writer._threads = SameThread()
+            within = _at_checkpoints(trainer)
         table += [
             Row.of(
                 f"{name} ({variables} variables): a step outside of its graph, share of the step",
@@ -93,6 +115,14 @@ def rows() -> list[Row]:
                 together / apart,
                 "<=",
                 1.0,
+            ),
+            Row.of(
+                f"{name}: the thread that trains at a checkpoint, x all of it in that thread",
+                f"{behind:.2f} s",
+                f"{within:.2f} s",
+                behind / within,
+                "<=",
+                0.5,
             ),
         ]
     return table
@@ -113,6 +143,39 @@ def _in_training(trainer: Trainer, clock: Clock) -> tuple[float, float]:
     outside, everywhere = np.diff(np.array(readings), axis=0)[WARM_UP:].T
     cores = len(os.sched_getaffinity(0))
     return statistics.median(outside), statistics.median(everywhere) / cores
+
+
+def _upload() -> None:
+    time.sleep(UPLOAD_SECONDS)
+
+
+def _at_checkpoints(trainer: Trainer) -> float:
+    """Seconds of the thread that trains at a checkpoint, its validation aside; the mean of those between two steps."""
+    seconds = 0.0
+    readings = []
+    save = trainer._save_checkpoint
+    poll = trainer._writer.poll
+    train_step = trainer.module.train_step
+
+    def timed(function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            nonlocal seconds
+            start = time.perf_counter()
+            function(*arguments)
+            seconds += time.perf_counter() - start
+
+        return call
+
+    def train(batch: Batch, rate: float, step: int) -> StepResult:
+        readings.append(seconds)
+        return train_step(batch, rate, step)
+
+    trainer._save_checkpoint = timed(save)
+    trainer._writer.poll = timed(poll)
+    trainer.module.train_step = train
+    trainer.fit()
+    trainer.module.train_step = train_step
+    return readings[-1] / ((STEPS - 1) // CHECKPOINT_STEPS)
 
 
 def _in_calls(task: AsrTask, clock: Clock) -> tuple[float, float]:

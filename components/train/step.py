@@ -290,7 +290,7 @@ def _train(
 
     # Each checkpoint is saved to the store at once, for another machine to resume. A search may stop a bad trial.
     pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)
-    result = Trainer(task, work.folder, work.save, pruner).fit()
+    result = Trainer(task, work.folder, work.begin_save, pruner).fit()
     best = result.best
     state = result.state
 

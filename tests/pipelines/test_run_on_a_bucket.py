@@ -154,11 +154,13 @@ def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...], lo
 
 
 def train_and_be_preempted(config: RunConfig, run_dir: Path) -> None:
-    upload_partial = BucketStep.upload_partial
+    begin_partial = BucketStep.begin_partial
 
     def upload_and_die(step: BucketStep) -> None:
-        upload_partial(step)
+        upload = begin_partial(step)
+        assert upload is not None
+        upload()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    BucketStep.upload_partial = upload_and_die  # type: ignore[method-assign]
+    BucketStep.begin_partial = upload_and_die  # type: ignore[method-assign, assignment]
     run_step("train", config, run_dir, {})

@@ -11,6 +11,7 @@ from tests.buckets.emulator import Storage
 from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
 from voxline.store.artifacts import artifact_uri, publish_artifact
+from voxline.store.files import write_text
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
@@ -43,6 +44,13 @@ def texts(folder: Path) -> list[str]:
 def marker(gcs: Storage, work: StepOutput) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(gcs.bucket("store").read(f"count/{work.key}/done.json"))
     return found
+
+
+def save(work: StepOutput) -> None:
+    """Uploads what there is, unless it is too soon."""
+    upload = work.begin_save()
+    if upload is not None:
+        upload()
 
 
 def preempt(work: StepOutput) -> None:
@@ -118,7 +126,7 @@ def test_a_lost_answer_to_a_write_harms_nothing(gcs: Storage, fresh_pod: Pod, wr
 
 def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Pod) -> None:
     def save_and_die(work: StepOutput) -> None:
-        work.save()
+        save(work)
         (work.folder / "numbers" / "one.txt").write_text("never sent", encoding="utf-8")
         raise Preempted
 
@@ -132,11 +140,51 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
     assert sorted(name.split("/")[3] for name in gcs.names()) == sorted([work.folder.name] * 2 + ["done.json"])
 
 
+def test_an_upload_in_a_thread_is_of_the_files_as_they_were_when_it_began(gcs: Storage, fresh_pod: Pod) -> None:
+    def change_and_die(work: StepOutput) -> None:
+        events = work.folder / "logs" / "events.out.tfevents.1"
+        events.parent.mkdir()
+        events.write_text("begun", encoding="utf-8")
+        upload = work.begin_save()
+        assert upload is not None
+        with events.open("a", encoding="utf-8") as appended:
+            appended.write(" and continued")
+        (work.folder / "numbers" / "one.txt").unlink()
+        write_text(work.folder / "numbers" / "two.txt", "replaced")
+        write_text(work.folder / "numbers" / "three.txt", "new")
+        upload()
+        assert not list(work.folder.glob(".*"))
+        raise Preempted
+
+    fresh_pod()
+    with pytest.raises(Preempted):
+        make(gcs, "saved", meanwhile=change_and_die)
+    fresh_pod()
+    with cached_step(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
+        assert texts(work.folder / "numbers") == ["saved", "saved"]
+        assert texts(work.folder / "logs") == ["begun"]
+        work.outputs["numbers"] = "numbers"
+
+
+def test_what_a_killed_upload_left_on_the_disk_is_no_part_of_the_work(gcs: Storage, fresh_pod: Pod) -> None:
+    def die_in_the_upload(work: StepOutput) -> None:
+        assert work.begin_save() is not None
+        assert list(work.folder.glob(".*"))
+        raise Preempted
+
+    fresh_pod()
+    with pytest.raises(Preempted):
+        make(gcs, "on disk", meanwhile=die_in_the_upload)
+    work = make(gcs, "on disk")
+    assert not list(work.folder.glob(".*"))
+    assert len(gcs.names()) == 3
+
+
 def test_what_was_saved_right_before_a_signal_is_uploaded(gcs: Storage, fresh_pod: Pod) -> None:
     def save_twice(work: StepOutput) -> None:
-        work.save()
+        save(work)
         (work.folder / "numbers" / "one.txt").write_text("at the signal", encoding="utf-8")
-        work.save()  # within seconds of the first, so it uploads nothing
+        save(work)  # within seconds of the first, so it uploads nothing
         raise KeyboardInterrupt
 
     fresh_pod()
@@ -155,7 +203,7 @@ def test_a_save_that_the_storage_does_not_take_stops_nothing(
         fault = gcs.fails("status", "POST", times=10_000, code=503)
         with monkeypatch.context() as impatient:
             impatient.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
-            work.save()
+            save(work)
         fault.times = 0
 
     fresh_pod()

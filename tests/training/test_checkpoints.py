@@ -1,16 +1,20 @@
 """Checkpoints are whole or absent."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from voxline.training.checkpoints import ARRAYS_FILE, Checkpoints, CheckpointWriter
+from voxline.errors import WorkError
+from voxline.training.checkpoints import ARRAYS_FILE, BestWeights, Checkpoints, CheckpointWriter
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -64,7 +68,12 @@ def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
 def test_a_thread_writes_one_after_the_other_and_its_error_comes_with_the_next(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     told = []
-    with CheckpointWriter(Checkpoints(tmp_path / "whole", limit=2), lambda: told.append("written")) as writer:
+    best = Checkpoints(tmp_path / "best", limit=0)
+
+    def tell() -> None:
+        told.append("written")
+
+    with CheckpointWriter(Checkpoints(tmp_path / "whole", limit=2), best, tell) as writer:
         writer.begin(1, arrays(1), {"step": 1})
         writer.finish()
         writer.finish()
@@ -78,7 +87,7 @@ def test_a_thread_writes_one_after_the_other_and_its_error_comes_with_the_next(t
     assert told == ["written", "written"]
     assert Checkpoints(tmp_path / "whole", 2).steps() == [2, 3]
 
-    writer = CheckpointWriter(Checkpoints(tmp_path / "file", limit=2))
+    writer = CheckpointWriter(Checkpoints(tmp_path / "file", limit=2), best)
     writer.begin(1, arrays(1), {})
     with pytest.raises(NotADirectoryError):
         writer.begin(2, arrays(2), {})
@@ -101,7 +110,7 @@ def test_what_failed_beside_another_error_is_named_a_write_or_an_upload(
         ("file", "train: the checkpoint of step 7 was not saved: [Errno 20]", 0),
     ]:
         uploads: list[str] = []
-        writer = CheckpointWriter(Checkpoints(tmp_path / folder, limit=2), upload)
+        writer = CheckpointWriter(Checkpoints(tmp_path / folder, limit=2), Checkpoints(tmp_path, limit=0), upload)
         writer.begin(7, arrays(7), {})
         with pytest.raises(KeyError), writer:
             raise KeyError("of the step")
@@ -109,6 +118,83 @@ def test_what_failed_beside_another_error_is_named_a_write_or_an_upload(
         assert len(lines) == 1
         assert said in lines[0]
         assert len(uploads) == count
+
+
+def test_one_upload_at_a_time_in_a_thread_and_the_last_checkpoint_is_uploaded_behind_it(tmp_path: Path) -> None:
+    released = threading.Event()
+    begun: list[int] = []
+    uploaded: list[int] = []
+    checkpoints = Checkpoints(tmp_path / "whole", limit=0)
+
+    def begin_upload() -> Callable[[], None]:
+        newest = checkpoints.steps()[-1]
+        begun.append(newest)
+
+        def upload() -> None:
+            assert released.wait(60)
+            uploaded.append(newest)
+
+        return upload
+
+    with CheckpointWriter(checkpoints, Checkpoints(tmp_path / "best", limit=0), begin_upload) as writer:
+        for step in (1, 2, 3):
+            writer.begin(step, arrays(step), {"step": step})
+            writer.finish()
+            writer.poll()
+        assert (begun, uploaded) == ([1], [])
+        released.set()
+    assert begun == uploaded == [1, 3]
+
+
+def test_the_error_of_an_upload_comes_with_the_next_poll_and_the_next_one_is_tried_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts: list[int] = []
+
+    def upload() -> None:
+        attempts.append(len(attempts))
+        raise WorkError(f"denied {len(attempts)}")
+
+    writer = CheckpointWriter(Checkpoints(tmp_path / "whole", limit=0), Checkpoints(tmp_path, limit=0), lambda: upload)
+    writer.begin(1, arrays(1), {})
+    writer.finish()
+    assert writer._uploading is not None
+    concurrent.futures.wait([writer._uploading])
+    with pytest.raises(WorkError, match="denied 1"):
+        writer.poll()
+
+    for step in (2, 3):
+        writer.begin(step, arrays(step), {})
+        writer.finish()
+    with pytest.raises(KeyError), writer:
+        raise KeyError("of the step")
+    assert capsys.readouterr().out.splitlines() == [
+        "▸ train: the checkpoint of step 2 is saved here, and was not uploaded: denied 2",
+        "▸ train: the checkpoint of step 3 is saved here, and was not uploaded: denied 3",
+    ]
+
+
+def test_the_best_weights_are_on_disk_before_the_state_that_refers_to_them(tmp_path: Path) -> None:
+    best = Checkpoints(tmp_path / "best", limit=0)
+    checkpoints = Checkpoints(tmp_path / "whole", limit=2)
+    (tmp_path / "best").write_text("no folder")
+    with CheckpointWriter(checkpoints, best) as writer:
+        writer.begin(1, arrays(1), {"step": 1}, BestWeights(1, arrays(1), {1}))
+        with pytest.raises(NotADirectoryError):
+            writer.wait()
+        assert not checkpoints.steps()
+
+        # The next state refers to them too.
+        (tmp_path / "best").unlink()
+        writer.begin(2, arrays(2), {"step": 2})
+        writer.wait()
+        assert (best.steps(), checkpoints.steps()) == ([1], [2])
+
+        # What is not needed any more goes; without better ones, all stay.
+        writer.begin(3, arrays(3), {"step": 3}, BestWeights(3, arrays(3), {3}))
+        writer.begin(4, arrays(4), {"step": 4})
+    assert best.steps() == [3]
+    np.testing.assert_array_equal(best.read(3)[0]["a"], arrays(3)["a"])
 
 
 WRITER = """

@@ -1,11 +1,14 @@
 """A training that ends before its end resumes to the weights of one that did not: stopped by a signal, which saves a
 checkpoint wherever it is, killed, or on a disk that fails. Checkpoints are written while training continues."""
 
+import collections
 import concurrent.futures
 import errno
+import functools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.buckets.emulator import Storage
 from tests.training.processes import read_log, start_process
 from tests.training.toy_family import ToyTask, ToyTrainModule, ToyTrainSettings
 from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.settings import Settings
+from voxline.store.gcs import GcsStore
+from voxline.store.step_cache import cached_step
+from voxline.store.storage import ObjectInfo
 from voxline.training.batches import Batch
-from voxline.training.checkpoints import Checkpoints
+from voxline.training.checkpoints import Checkpoints, Work
 from voxline.training.step_result import StepResult
 from voxline.training.stop_signals import STOP_SIGNALS, StopSignals
 from voxline.training.task import ValidationOutput
 from voxline.training.trainer import Trainer, TrainResult
+
+Pod = Callable[[], Path]
 
 
 @pytest.fixture(autouse=True)
@@ -125,30 +136,35 @@ class WatchedTraining:
     Attributes:
       before_step: called with the number of completed steps.
       before_write: called in the thread that writes, with the number of checkpoints that it wrote before.
-      upload: called with the newest checkpoint on disk, which `uploads` has by then.
+      before_best: called in that thread, with the number of weights of validations that it wrote before.
+      upload: called in the thread that uploads, with the newest checkpoint on disk, which `uploads` has by then.
+      begin_save: returns a further upload, or None.
     """
 
     def __init__(self, dataset: Dataset, folder: Path, checkpoint_steps: int = 4) -> None:
         chosen = ToyTrainSettings.of({**settings().plain(), "checkpoint_steps": checkpoint_steps})
         self.uploads: list[int] = []
-        self.upload: Callable[[int], None] = lambda newest: None
+        self.upload: Callable[[int], None] | None = None
+        self.begin_save: Callable[[], Work | None] = lambda: None
         self.trainer = Trainer(ToyTask(chosen, dataset), folder, self.on_checkpoint)
         self.trainer.checkpoints.limit = 0  # 0: all stay
         self.before_step: Callable[[int], None] = lambda completed: None
         self.before_write: Callable[[int], None] = lambda count: None
+        self.before_best: Callable[[int], None] = lambda count: None
         self.module = self.trainer.module
         train_step = self.module.train_step
         savez = np.savez
-        written: list[str] = []
+        written: collections.Counter[str] = collections.Counter()
 
         def train(batch: Batch, rate: float, completed: int) -> StepResult:
             self.before_step(completed)
             return train_step(batch, rate, completed)
 
         def write(file: Any, **arrays: Any) -> None:
+            kind = Path(file.name).parents[1].name
             if threading.current_thread() is not threading.main_thread():
-                self.before_write(len(written))
-                written.append("begun")
+                (self.before_best if kind == "best" else self.before_write)(written[kind])
+                written[kind] += 1
             savez(file, **arrays)
 
         self.module.train_step = train  # type: ignore[method-assign, assignment]
@@ -159,15 +175,20 @@ class WatchedTraining:
             patch.setattr(np, "savez", self.savez)
             return self.trainer.fit()
 
-    def on_checkpoint(self) -> None:
+    def on_checkpoint(self) -> Work | None:
         newest = self.trainer.checkpoints.steps()[-1]
         self.uploads.append(newest)
-        self.upload(newest)
+        return functools.partial(self.upload, newest) if self.upload else self.begin_save()
 
     def await_write(self) -> None:
         writing = self.trainer._writer._writing
         assert writing is not None
         concurrent.futures.wait([writing])
+
+    def await_upload(self) -> None:
+        uploading = self.trainer._writer._uploading
+        if uploading is not None:
+            concurrent.futures.wait([uploading])
 
 
 def assert_resumes(folder: Path, dataset: Dataset, whole: TrainResult, step: int) -> None:
@@ -356,12 +377,196 @@ def test_a_signal_behind_the_last_step_writes_and_uploads_it_once(
         if newest == 30 and uploading:
             os.kill(os.getpid(), signal.SIGTERM)
 
+    training.before_step = lambda completed: training.await_upload()
     training.before_write = before_write
     training.upload = upload
     with pytest.raises(KeyboardInterrupt):
         training.fit()
     assert len(written) == 9
     assert training.uploads == training.trainer.checkpoints.steps()
+
+
+@pytest.mark.slow
+def test_training_goes_on_while_the_best_weights_are_written(
+    whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    training = WatchedTraining(tones, tmp_path)
+    later = threading.Event()
+
+    def before_best(count: int) -> None:
+        assert later.wait(60), "no step while the weights of a validation were written"
+
+    training.before_step = lambda completed: later.set() if completed == 11 else None
+    training.before_best = before_best
+    trained = training.fit()
+    assert trained.best == whole.best
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(trained.weights[name], weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_best_weights_that_cannot_be_written_end_the_training_and_no_checkpoint_refers_to_them(
+    stopped: bool, whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    """A signal writes them once more, with the state that refers to them."""
+    training = WatchedTraining(tones, tmp_path)
+    begun: list[int] = []
+
+    def before_step(completed: int) -> None:
+        if completed == 10:
+            training.await_write()
+            if stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def before_best(count: int) -> None:
+        begun.append(count)
+        if len(begun) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    training.before_step = before_step
+    training.before_best = before_best
+    with pytest.raises(KeyboardInterrupt if stopped else OSError):
+        training.fit()
+    assert training.trainer.state.step == 11
+    assert training.trainer.best_checkpoints.steps() == ([10] if stopped else [])
+    assert_resumes(tmp_path, tones, whole, 11 if stopped else 8)
+
+
+@pytest.mark.slow
+def test_a_failed_upload_ends_the_training_at_the_next_step(whole: TrainResult, tones: Dataset, tmp_path: Path) -> None:
+    training = WatchedTraining(tones, tmp_path)
+
+    def before_step(completed: int) -> None:
+        if completed == 5:
+            training.await_write()
+        if completed == 6:
+            training.await_upload()
+
+    def upload(newest: int) -> None:
+        raise WorkError("permission denied")
+
+    training.before_step = before_step
+    training.upload = upload
+    with pytest.raises(WorkError, match="permission denied"):
+        training.fit()
+    assert training.trainer.state.step == 7
+    assert training.uploads == [4]
+    assert_resumes(tmp_path, tones, whole, 4)
+
+
+def train_in_a_bucket(
+    uri: str, dataset: Dataset, prepare: Callable[[WatchedTraining], None] = lambda training: None
+) -> TrainResult:
+    """Trains as a step whose store is a bucket; it uploads each checkpoint, and one alone stays on the disk."""
+    with cached_step(uri, "train", Settings(), {"dataset": "tones"}) as work:
+        step = work.bucket_step
+        assert step is not None
+
+        def begin_save() -> Work | None:
+            step._next_save = 0.0  # never too soon
+            return work.begin_save()
+
+        training = WatchedTraining(dataset, work.folder)
+        training.trainer.checkpoints.limit = 1
+        training.begin_save = begin_save
+        prepare(training)
+        return training.fit()
+
+
+def assert_resumes_elsewhere(uri: str, dataset: Dataset, whole: TrainResult, step: int) -> None:
+    """Checks which checkpoint another machine downloads, and the weights at the end."""
+
+    def look(training: WatchedTraining) -> None:
+        assert training.trainer.checkpoints.steps() == [step]
+
+    resumed = train_in_a_bucket(uri, dataset, look)
+    assert resumed.state == whole.state
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], weights)
+
+
+@pytest.mark.slow
+def test_a_signal_in_an_upload_saves_its_step_and_uploads_it_behind(
+    gcs: Storage, fresh_pod: Pod, whole: TrainResult, tones: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+    uploads: list[list[int]] = []
+    upload_file = GcsStore.upload_file
+
+    def upload_late(store: GcsStore, file: Path, name: str, **condition: Any) -> ObjectInfo:
+        if name.endswith("step-00000004/arrays.npz"):
+            assert stopped.wait(60)
+            threading.Event().wait(0.5)
+        return upload_file(store, file, name, **condition)
+
+    def stop(completed: int) -> None:
+        if completed == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+            stopped.set()
+
+    def prepare(training: WatchedTraining) -> None:
+        training.before_step = stop
+        uploads.append(training.uploads)
+
+    monkeypatch.setattr(GcsStore, "upload_file", upload_late)
+    fresh_pod()
+    with pytest.raises(KeyboardInterrupt):
+        train_in_a_bucket(gcs.uri, tones, prepare)
+    assert uploads == [[4, 13]]
+    fresh_pod()
+    assert_resumes_elsewhere(gcs.uri, tones, whole, 13)
+
+
+def train_until_killed_in_an_upload(uri: str, dataset: Path) -> None:
+    """Trains; step 4 is uploaded so slowly that step 8 replaces it on the disk. A kill comes in the upload of step 12,
+    when half of it is there and training has gone on."""
+    events = {4: threading.Event(), 12: threading.Event()}
+    upload_file = GcsStore.upload_file
+
+    def upload_late(store: GcsStore, file: Path, name: str, **condition: Any) -> ObjectInfo:
+        folder, _, file_name = name.rpartition("/")
+        step = int(folder[-8:]) if folder.startswith("checkpoints/") else 0
+        if file_name == "arrays.npz" and step in events:
+            assert events[step].wait(60), "no step while a checkpoint was uploaded"
+            if step == 12:
+                while store.stat(f"{folder}/state.json") is None:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return upload_file(store, file, name, **condition)
+
+    def prepare(training: WatchedTraining) -> None:
+        def before_step(completed: int) -> None:
+            if completed == 9:
+                training.trainer._writer.wait()
+                assert training.trainer.checkpoints.steps() == [8]
+                events[4].set()
+                training.await_upload()
+            if completed == 14:
+                events[12].set()
+
+        training.before_step = before_step
+        begin_save = training.begin_save
+        training.begin_save = lambda: begin_save() if training.uploads[-1] in events else None
+
+    GcsStore.upload_file = upload_late  # type: ignore[method-assign, assignment]
+    train_in_a_bucket(uri, Dataset.read(dataset), prepare)
+
+
+@pytest.mark.slow
+def test_a_training_killed_while_a_slow_bucket_takes_a_checkpoint_resumes_elsewhere_from_the_one_before(
+    gcs: Storage, fresh_pod: Pod, whole: TrainResult, tones: Dataset, tmp_path: Path
+) -> None:
+    fresh_pod()
+    log = tmp_path / "log"
+    process = start_process(train_until_killed_in_an_upload, gcs.uri, tones.folder, log=log, **os.environ)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, read_log(log)
+    names = {name.partition("/checkpoints/")[2] for name in gcs.names()} - {""}
+    assert names == {"step-00000004/arrays.npz", "step-00000004/state.json", "step-00000012/state.json"}
+
+    fresh_pod()
+    assert_resumes_elsewhere(gcs.uri, tones, whole, 4)
 
 
 def train_until_killed_in_a_write(dataset: Path, folder: Path) -> None:

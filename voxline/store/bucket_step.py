@@ -11,18 +11,20 @@ still what it was when the work began, and the machine that comes second takes t
 
 import contextlib
 import datetime
+import fnmatch
+import functools
 import json
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
-from voxline.store.files import DONE, check_seal, seal_marker, write_json, write_text
+from voxline.store.files import DONE, check_seal, link_or_copy, seal_marker, write_json, write_text
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT
 from voxline.store.uris import invalid_name_reason
@@ -32,6 +34,10 @@ LAST_USE_FILE = "used.json"
 """Its age says how long finished work has not been used."""
 FRESH_SECONDS = 3_600.0
 """For which its marker alone says that work is in use."""
+_SNAPSHOT = ".uploading"
+"""The changed files of an attempt as they were when a partial upload began: what trains goes on meanwhile."""
+_APPENDED = "*tfevents*"
+"""TensorBoard's files, which grow; all others are replaced by rename."""
 _ATTEMPT_FILE = ".attempt"
 """Names the attempt that was started on this machine; its process is gone once the folder's lock is free."""
 
@@ -116,6 +122,7 @@ class BucketStep:
         partial = self._partial()
         if left and (partial is None or partial["attempt"] == left):
             self.attempt = left
+            shutil.rmtree(self.folder / _SNAPSHOT, ignore_errors=True)  # of a killed process
             return
 
         self._new_attempt()
@@ -134,26 +141,30 @@ class BucketStep:
         if partial := self._partial():
             self._resume(partial)
 
-    def upload_partial(self) -> None:
-        """Uploads what is in the folder so far, so that another machine can resume.
+    def begin_partial(self) -> Callable[[], None] | None:
+        """Notes what is in the folder now, and returns what uploads it so that another machine can resume.
 
-        If the storage does not answer, the work continues, and the next call uploads more.
+        The upload may be called in a thread: work in the folder continues. Nothing else may be called before it ends.
+        If the storage does not answer, it prints so, and the next one uploads more. None: too soon after the last one.
+
+        Raises:
+          OSError: the disk is full.
         """
-        began = time.monotonic()
-        self._unsaved = began < self._next_save
+        self._unsaved = time.monotonic() < self._next_save
         if self._unsaved:
-            return
-        try:
-            self._upload_partial()
-        except TransientError as error:
-            print_status(f"not uploaded for other machines, the work continues: {error}")
-        self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
+            return None
+        files = self._files()
+        versions = self._changed(files)
+        self._take_snapshot(versions)
+        return functools.partial(self._upload_partial, files, versions)
 
     def upload_unsaved(self) -> None:
-        """Uploads what the last `upload_partial` left out because it came too soon: this process ends now."""
+        """Uploads what the last `begin_partial` left out because it came too soon: this process ends now."""
         if self._unsaved:
             self._next_save = 0.0
-            self.upload_partial()
+            upload = self.begin_partial()
+            if upload is not None:
+                upload()
 
     def commit(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:
         """Uploads the files, then the marker. Returns whether our result counts: False if another process was first.
@@ -247,10 +258,33 @@ class BucketStep:
             shutil.rmtree(self.folder)
             self.folder.mkdir()
 
-    def _upload_partial(self) -> None:
+    def _take_snapshot(self, names: Iterable[str]) -> None:
+        """Gives the files a second name, which stays when the first one is removed or goes to other bytes."""
+        snapshot = self.folder / _SNAPSHOT
+        shutil.rmtree(snapshot, ignore_errors=True)
+        for name in names:
+            target = snapshot / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if fnmatch.fnmatch(target.name, _APPENDED):
+                shutil.copyfile(self.folder / name, target)
+            else:
+                link_or_copy(self.folder / name, target)
+
+    def _upload_partial(self, files: list[str], versions: dict[str, tuple[int, int]]) -> None:
+        """Uploads the snapshot; the next one begins after a while."""
+        began = time.monotonic()
+        try:
+            self._send_partial(files, versions)
+        except TransientError as error:
+            print_status(f"not uploaded for other machines, the work continues: {error}")
+        finally:
+            shutil.rmtree(self.folder / _SNAPSHOT, ignore_errors=True)
+            self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
+
+    def _send_partial(self, files: list[str], versions: dict[str, tuple[int, int]]) -> None:
         # Files first, then the list of them: what the list names has arrived whole.
-        files = self._files()
-        self._upload(files)
+        self._attempt_store().upload(self.folder / _SNAPSHOT, versions)
+        self._uploaded.update(versions)
         self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": files}))
         own_names = self._own_names(files)
         self._delete(name for name in self._names(self.attempt) if name not in own_names)
@@ -267,13 +301,15 @@ class BucketStep:
 
     def _upload(self, files: list[str]) -> None:
         """Uploads those that have changed since their last upload."""
-        # By size and time: a file that is written by rename has another time.
+        versions = self._changed(files)
+        self._attempt_store().upload(self.folder, versions)
+        self._uploaded.update(versions)
+
+    def _changed(self, files: list[str]) -> dict[str, tuple[int, int]]:
+        """Size and time of those that have changed since their last upload; written by rename, one has another time."""
         stats = {name: (self.folder / name).stat() for name in files}
         versions = {name: (status.st_size, status.st_mtime_ns) for name, status in stats.items()}
-        self._attempt_store().upload(
-            self.folder, [name for name in files if self._uploaded.get(name) != versions[name]]
-        )
-        self._uploaded.update(versions)
+        return {name: version for name, version in versions.items() if self._uploaded.get(name) != version}
 
     def _own_names(self, files: list[str]) -> set[str]:
         return {f"{self.attempt}/{name}" for name in files}

@@ -129,20 +129,20 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
+def link_or_copy(file: Path | str, copy: Path | str) -> None:
+    """Copies a file that is only ever replaced by rename: it gets a second name where the disk has such names."""
+    try:
+        os.link(file, copy)
+    except OSError:
+        shutil.copyfile(file, copy)
+
+
 def link_or_copy_tree(source: Path, target: Path) -> None:
-    """Copies a folder whose files are only ever replaced by rename: each gets a second name where the disk has such
-    names.
+    """Copies a folder whose files are only ever replaced by rename, as `link_or_copy` does.
 
     Args:
       target: does not exist, or has none of the files.
     """
-
-    def link_or_copy(file: str, copy: str) -> None:
-        try:
-            os.link(file, copy)
-        except OSError:
-            shutil.copyfile(file, copy)
-
     shutil.copytree(source, target, copy_function=link_or_copy, dirs_exist_ok=True)
 
 

@@ -97,10 +97,13 @@ class StepOutput:
         """Returns the name of an output that holds on all machines."""
         return f"{self.uri}/{self.outputs[output]}"
 
-    def save(self) -> None:
-        """Uploads what is in the folder so far, for a machine that has to resume the work; cheap to call often."""
-        if self.bucket_step and not self.reused:
-            self.bucket_step.upload_partial()
+    def begin_save(self) -> Callable[[], None] | None:
+        """Returns what uploads the folder as it is now, for a machine that has to resume the work; cheap to call often.
+
+        It may be called in a thread, while work in the folder continues; None: the folder is in no bucket, or it is too
+        soon. Files of the folder are replaced by rename, or are TensorBoard's.
+        """
+        return self.bucket_step.begin_partial() if self.bucket_step and not self.reused else None
 
 
 Parameters = ParamSpec("Parameters")

@@ -8,7 +8,7 @@ import concurrent.futures
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -77,56 +77,104 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
 
-class CheckpointWriter:
-    """Writes checkpoints in a thread, so that training continues meanwhile; one at a time.
+class BestWeights(NamedTuple):
+    """Weights of one of the best validations.
 
-    A later call of the thread that trains learns the outcome: it raises the error, or calls `on_written`. At the end of
-    the context no write is in progress. If another error ends it, that one stays, and failures are printed.
+    Attributes:
+      step: of the validation.
+      arrays: nobody may change them any more.
+      needed: the steps whose weights are needed; those of all others go once these are on disk.
+    """
+
+    step: int
+    arrays: Arrays
+    needed: Collection[int]
+
+
+Work = Callable[[], None]
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread, so that training continues meanwhile, and uploads them in another one.
+
+    One write and one upload at a time. A later call of the thread that trains learns the outcome: it raises the error,
+    or begins the upload. At the end of the context neither is in progress, and what was written has been uploaded. If
+    another error ends it, that one stays, and failures are printed.
 
     Args:
-      on_written: called once a checkpoint is written; if the next one begins before, one call is for both.
+      best: the weights of the best validations, which the last of the checkpoints refer to.
+      on_written: called by the thread that trains once a checkpoint is written, while none is being written and no
+        upload is in progress; if the next one begins before, one call is for both. Returns the upload for the thread,
+        or None. Training changes the folders meanwhile.
 
     Attributes:
       written: the step of the last checkpoint that it wrote whole; None: it wrote none.
     """
 
-    def __init__(self, checkpoints: Checkpoints, on_written: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, best: Checkpoints, on_written: Callable[[], Work | None] = lambda: None
+    ) -> None:
         self._checkpoints = checkpoints
+        self._best = best
         self._on_written = on_written
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="checkpoints")
         self._writing: concurrent.futures.Future[None] | None = None
+        self._uploading: concurrent.futures.Future[None] | None = None
         self._step = 0
+        self._upload_step: int | None = None
+        self._unwritten_best: BestWeights | None = None
         self._reported = True
         self.written: int | None = None
 
-    def begin(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
+    def begin(self, step: int, arrays: Arrays, state: dict[str, Any], best: BestWeights | None = None) -> None:
         """Begins to write one, once the one before is written. Nobody may change the arrays or the state any more.
+
+        Args:
+          best: weights that the state refers to; they are on disk before it is, even if this write fails and only a
+            later one succeeds.
 
         Raises:
           OSError: the one before could not be written.
         """
         self.wait()
         self._step = step
-        self._writing = self._thread.submit(self._checkpoints.write, step, arrays, state)
+        self._unwritten_best = best or self._unwritten_best
+        self._writing = self._threads.submit(self._write, step, arrays, state, self._unwritten_best)
 
     def poll(self) -> None:
-        """Like `finish`, where the write has ended already; else training continues."""
-        if self._writing is not None and self._writing.done():
+        """Raises the error of a write or an upload that has ended, or begins the upload; else training continues."""
+        if self._uploading is not None and self._uploading.done():
+            self._end_upload()
+        if self._writing is None or self._writing.done():
             self.finish()
 
     def finish(self) -> None:
-        """Waits for the write in progress, if there is one, and calls `on_written` if it was not called since.
+        """Waits for the write in progress, if there is one; begins the upload if none is in progress.
 
         Raises:
           OSError: it could not be written.
         """
         self.wait()
-        if not self._reported:
+        if not self._reported and self._uploading is None:
             self._reported = True
-            self._on_written()
+            self._upload_step = self.written
+            upload = self._on_written()
+            if upload is not None:
+                self._uploading = self._threads.submit(upload)
+
+    def finish_uploads(self) -> None:
+        """Like `finish`, and waits until the last checkpoint is uploaded, behind an upload that is in progress.
+
+        Raises:
+          OSError, WorkError: one could not be written or uploaded.
+        """
+        self.wait()
+        self._end_upload()
+        self.finish()
+        self._end_upload()
 
     def wait(self) -> None:
-        """Waits for the write in progress, if there is one; the next `finish` calls `on_written`.
+        """Waits for the write in progress, if there is one; the next `finish` begins its upload.
 
         Raises:
           OSError: it could not be written.
@@ -138,6 +186,7 @@ class CheckpointWriter:
         writing = self._writing
         self._writing = None
         writing.result()
+        self._unwritten_best = None
         self._reported = False
         self.written = self._step
 
@@ -149,12 +198,31 @@ class CheckpointWriter:
             print_status(f"train: the checkpoint of step {self._step} was not saved: {error}")
 
     def finish_or_print(self) -> None:
-        """Like `finish`; the error of a write that failed, or of `on_written`, is printed."""
+        """Like `finish_uploads`; the errors of a write and of uploads that failed are printed."""
         self.wait_or_print()
-        try:
-            self.finish()
-        except Exception as error:
-            print_status(f"train: the checkpoint of step {self.written} is saved here, and was not uploaded: {error}")
+        for finish in (self._end_upload, self.finish_uploads):
+            try:
+                finish()
+            except Exception as error:
+                print_status(
+                    f"train: the checkpoint of step {self._upload_step} is saved here, and was not uploaded: {error}"
+                )
+
+    def _write(self, step: int, arrays: Arrays, state: dict[str, Any], best: BestWeights | None) -> None:
+        # The weights first: no checkpoint refers to some that are not there.
+        if best is not None:
+            self._best.write(best.step, best.arrays, {})
+            self._best.keep(best.needed)
+        self._checkpoints.write(step, arrays, state)
+
+    def _end_upload(self) -> None:
+        """Waits for the upload in progress, if there is one, and raises its error."""
+        if self._uploading is None:
+            return
+        concurrent.futures.wait([self._uploading])
+        uploading = self._uploading
+        self._uploading = None
+        uploading.result()
 
     def __enter__(self) -> Self:
         return self
@@ -164,8 +232,8 @@ class CheckpointWriter:
     ) -> None:
         try:
             if error is None:
-                self.finish()
+                self.finish_uploads()
             else:
                 self.finish_or_print()
         finally:
-            self._thread.shutdown()
+            self._threads.shutdown()

@@ -17,7 +17,7 @@ from voxline.report.page import plural
 from voxline.training import devices
 from voxline.training.averaging import MOVING, TRAINED, mean_weights
 from voxline.training.batches import Batch
-from voxline.training.checkpoints import Arrays, Checkpoints, CheckpointWriter
+from voxline.training.checkpoints import Arrays, BestWeights, Checkpoints, CheckpointWriter, Work
 from voxline.training.memory import fit_memory
 from voxline.training.optimizer import learning_rate
 from voxline.training.pruner import PairedPruner, write_errors
@@ -84,8 +84,9 @@ class Trainer:
 
     Args:
       folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
-      on_checkpoint: called by the chief after each checkpoint, for example to upload it; between two steps, and while
-        no checkpoint is being written. After a signal it is called once, for the state that was saved then.
+      on_checkpoint: called by the chief after each checkpoint, between two steps, and while no checkpoint is being
+        written. It may return work for a thread, such as an upload; it is not called again before that has ended. After
+        a signal it is called once, for the state that was saved then.
       pruner: ends the training of a trial that is worse than another one, by an error.
     """
 
@@ -93,7 +94,7 @@ class Trainer:
         self,
         task: TrainingTask,
         folder: Path,
-        on_checkpoint: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], Work | None] = lambda: None,
         pruner: PairedPruner | None = None,
     ) -> None:
         self.task = task
@@ -114,7 +115,7 @@ class Trainer:
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
         self.best_checkpoints = Checkpoints(folder / "best", 0)
-        self._writer = CheckpointWriter(self.checkpoints, on_checkpoint)
+        self._writer = CheckpointWriter(self.checkpoints, self.best_checkpoints, on_checkpoint)
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
         self.state = TrainState()
         self._began = time.perf_counter()
@@ -135,7 +136,7 @@ class Trainer:
           WorkError: the loss or gradient of too many steps was not finite.
           OSError: a checkpoint could not be written, which ends the training after the step in which that failed. It
             resumes from the newest one on disk: lost are the steps between that one and this, and all that ran while
-            this one was being written.
+            this one was being written. The work of `on_checkpoint` ends it like this too, by its own error.
           PrunedError: the training is worse than another one; its checkpoint remains.
           KeyboardInterrupt: SIGINT, SIGTERM or SIGHUP asked for the end, by its number; a checkpoint was saved. That
             `on_checkpoint` failed for it was printed.
@@ -161,7 +162,7 @@ class Trainer:
                 stopped = self._train_epochs()
                 self._writer.wait()
                 self.signals.check()
-                self._writer.finish()
+                self._writer.finish_uploads()
                 self.signals.check()
             except StopRequested as stop:
                 self._save_at_stop()
@@ -184,8 +185,7 @@ class Trainer:
 
         # Stopped by a signal in a validation, a run makes it first.
         if self._validation_pending():
-            self._validate()
-            self._save_checkpoint()
+            self._save_checkpoint(self._validate())
             self._check_pruner()
 
         # Epochs of batches; a run that resumed begins within an epoch.
@@ -209,11 +209,12 @@ class Trainer:
                 self.signals.check()  # before the upload of a checkpoint that is older than this step
                 self._writer.poll()
                 self.signals.check()
+                best = None
                 if validates := self._validation_due(epoch_ended):
-                    self._validate()
+                    best = self._validate()
                     stopped = should_stop_early(settings, state.validations)
                 if validates or epoch_ended or state.step % settings.checkpoint_steps == 0:
-                    self._save_checkpoint()
+                    self._save_checkpoint(best)
                 if validates:
                     self._check_pruner()
                 if stopped:
@@ -299,8 +300,8 @@ class Trainer:
                 f"and features, or lower train.learning_rate ({self.settings.learning_rate:g})"
             )
 
-    def _validate(self) -> None:
-        """Scores dev by the weights and by their moving average; keeps the better ones if they are among the best."""
+    def _validate(self) -> BestWeights | None:
+        """Scores dev by the weights and by their moving average; the chief gets the better ones if among the best."""
         self._read_results()
         state = self.state
         result, output = self._score(TRAINED)
@@ -323,17 +324,14 @@ class Trainer:
 
         # Logs and the best weights are the chief's.
         state.validations.append(result)
-        if self.is_chief:
-            self.logger.log_validation(result, output.samples)
-            if output.errors:
-                write_errors(self.logger.folder, result.epoch, output.errors)
-            self.logger.log_distributions(state.step, self.module.distributions())
-            self.logger.write_curves(state.curve, state.validations)
-            if result in self._best():
-                # The best weights of a checkpoint that is not written yet must not go: it may fail.
-                self._writer.finish()
-                self.best_checkpoints.write(state.step, weights, {})
-                self.best_checkpoints.keep(self._needed_steps())
+        if not self.is_chief:
+            return None
+        self.logger.log_validation(result, output.samples)
+        if output.errors:
+            write_errors(self.logger.folder, result.epoch, output.errors)
+        self.logger.log_distributions(state.step, self.module.distributions())
+        self.logger.write_curves(state.curve, state.validations)
+        return BestWeights(state.step, weights, self._needed_steps()) if result in self._best() else None
 
     def _score(self, weights: str) -> tuple[ValidationResult, ValidationOutput]:
         """Scores dev with the weights that the model holds.
@@ -370,10 +368,10 @@ class Trainer:
         checkpoints = min(self.settings.checkpoints_kept + 1, len(self.state.validations))
         return {result.step for undone in range(checkpoints) for result in self._best(undone)}
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, best: BestWeights | None) -> None:
         self._read_results()
         self._writer.finish()  # before the copy: two of them would be in memory
-        self._begin_checkpoint()
+        self._begin_checkpoint(best)
 
     def _save_at_stop(self) -> None:
         """Saves the state before anything is uploaded: who asked for the end may kill the process in half a minute."""
@@ -384,12 +382,15 @@ class Trainer:
             self._writer.wait()
         self._writer.finish_or_print()
 
-    def _begin_checkpoint(self) -> None:
+    def _begin_checkpoint(self, best: BestWeights | None = None) -> None:
         """All workers read the state, because reading a variable may need all of them; the chief's thread writes it."""
         arrays = self.module.state()
+        if best is not None and self.state.validations[-1].weights == TRAINED:
+            # The state has them too: one copy is enough.
+            best = best._replace(arrays={name: arrays.get(name, array) for name, array in best.arrays.items()})
         if self.is_chief:
             # Both are copies: the next step changes neither.
-            self._writer.begin(self.state.step, arrays, dataclasses.asdict(self.state))
+            self._writer.begin(self.state.step, arrays, dataclasses.asdict(self.state), best)
 
     def _resume(self) -> None:
         # Weights, optimizer and progress as they were.

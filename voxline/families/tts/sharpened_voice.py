@@ -99,7 +99,7 @@ def _sharpen(
     task = SharpenTask(sharpen_settings, dataset, voice, folder / VOICE_MELS, recognizer_folder)
 
     # Trains the sharpener; a checkpoint of a killed run is resumed.
-    result = Trainer(task, folder, work.save).fit()
+    result = Trainer(task, folder, work.begin_save).fit()
     best = result.best
     training: dict[str, Any] = {
         **info.provenance.trained,
