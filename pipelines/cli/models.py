@@ -423,6 +423,9 @@ def import_checkpoint(
     onnx: Annotated[
         str, typer.Option(help="ONNX graphs beside the SavedModel: none, float32 or int8, as train.export.onnx.")
     ] = "none",
+    precision: Annotated[
+        str, typer.Option(help="Of the SavedModel, for GPUs: float32, mixed_bfloat16 or mixed_float16.")
+    ] = "float32",
     speaker: Annotated[int, typer.Option(min=0, help="Of a voice of several, by its number.")] = 0,
     alphabet: Annotated[
         Path | None, typer.Option(parser=machine_path, metavar="FILE", help="DeepSpeech's data/alphabet.txt.")
@@ -460,13 +463,22 @@ def import_checkpoint(
         if alphabet or output:
             raise SettingsError(f"{model}: --alphabet and -o are for checkpoints of DeepSpeech; leave them out")
         lines, passed = import_public_model(
-            model, registry, name, test=test, store=store, language=language, onnx=onnx, speaker=speaker
+            model,
+            registry,
+            name,
+            test=test,
+            store=store,
+            language=language,
+            onnx=onnx,
+            precision=precision,
+            speaker=speaker,
         )
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 
     # A checkpoint becomes a file, which nothing judges.
     of_public_models = {"--test": test, "--store": store, "--language": language, "--onnx": onnx.replace("none", "")}
+    of_public_models["--precision"] = precision.replace("float32", "")
     if unused := [option for option, value in of_public_models.items() if value]:
         raise SettingsError(
             f"{model}: {', '.join(unused)} is for public models alone; give --registry and --name, or leave it out"

@@ -45,6 +45,7 @@ def import_public_model(
     store: str = "",
     language: str = "",
     onnx: str = "none",
+    precision: str = "float32",
     speaker: int = 0,
 ) -> tuple[list[str], bool]:
     """Exports a public model, and publishes it: judged into production, or as a candidate that was not judged.
@@ -56,6 +57,7 @@ def import_public_model(
       store: keeps the evaluation; empty: nothing but the registry does.
       language: of a Whisper of several, such as "en".
       onnx: graphs beside the SavedModel, as `train.export.onnx` has it.
+      precision: of the network, as `train.export.precision` has it; the gate judges it as it computes.
       speaker: of a voice of several.
 
     Returns:
@@ -67,19 +69,25 @@ def import_public_model(
       WorkError: it is damaged.
     """
     if is_release(location, "MODEL"):
-        if language or speaker or onnx != "none":
-            raise SettingsError(f"{location}: comes as it was pushed; leave --language, --speaker and --onnx out")
+        # Its form was judged, and its digest is of these bytes: another one is a matter of `models export`.
+        if language or speaker or onnx != "none" or precision != "float32":
+            raise SettingsError(
+                f"{location}: comes as it was pushed; leave --language, --speaker, --onnx and --precision out"
+            )
         return _import_release(location, registry, name, test=test, store=store)
 
     # config.json says what else it is.
     if is_public_voice(location) or is_tacotron2(location):
-        return _import_voice(location, registry, name, test=test, language=language, onnx=onnx, speaker=speaker), True
+        lines = _import_voice(
+            location, registry, name, test=test, language=language, onnx=onnx, precision=precision, speaker=speaker
+        )
+        return lines, True
     if speaker:
         raise SettingsError(f"{location}: --speaker is for voices of several speakers; leave it out")
     if is_public_vocoder(location):
         if language:
             raise SettingsError(f"{location}: --language is for recognizers; leave it out")
-        return _import_vocoder(location, registry, name, test=test, store=store, onnx=onnx)
+        return _import_vocoder(location, registry, name, test=test, store=store, onnx=onnx, precision=precision)
     family = find_family("asr")
     models = Registry(registry, name)
     parent = family.public_parent(location)
@@ -90,7 +98,7 @@ def import_public_model(
         model = Path(scratch) / "model"
         prompt = {"prompt": {"language": language, "task": "transcribe"}} if language else {}
         form = {"head": "decoder", **prompt} if parent.info.kind == ATTENTION else {}
-        if not family.export_published(parent, model, form, name, onnx):
+        if not family.export_published(parent, model, form, name, onnx, precision):
             raise SettingsError(
                 f"{parent.label} cannot transcribe as it comes: it has neither an output layer of symbols nor a "
                 "decoder with a tokenizer.json; tune it (train.start.model), or import another model"
@@ -120,7 +128,15 @@ def _import_release(location: str, registry: str, name: str, *, test: str, store
 
 
 def _import_voice(
-    location: str, registry: str, name: str, *, test: str, language: str, onnx: str, speaker: int
+    location: str,
+    registry: str,
+    name: str,
+    *,
+    test: str,
+    language: str,
+    onnx: str,
+    precision: str,
+    speaker: int,
 ) -> list[str]:
     """Imports a voice, which a person listens to before it is promoted."""
     if test or language:
@@ -132,7 +148,7 @@ def _import_voice(
     parent = _open_voice(location, speaker)
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         model = Path(scratch) / "model"
-        find_family("tts").export_published(parent, model, {}, name, onnx)
+        find_family("tts").export_published(parent, model, {}, name, onnx, precision)
         version, lines = _publish_candidate(Registry(registry, name), model, parent, SPEAKS)
     listen = f"voxline synthesize TEXT --model {registry}/{name}/{version} --output out.wav   lets you hear it"
     return [*lines, listen]
@@ -152,7 +168,7 @@ def _open_voice(location: str, speaker: int) -> Parent:
 
 
 def _import_vocoder(
-    location: str, registry: str, name: str, *, test: str, store: str, onnx: str
+    location: str, registry: str, name: str, *, test: str, store: str, onnx: str, precision: str
 ) -> tuple[list[str], bool]:
     """Imports a vocoder: the gate judges it beside Griffin-Lim, or a person listens."""
     family = find_family("vocoder")
@@ -161,7 +177,7 @@ def _import_vocoder(
     # A folder of its own until the version is whole.
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         model = Path(scratch) / "model"
-        family.export_published(parent, model, {}, name, onnx)
+        family.export_published(parent, model, {}, name, onnx, precision)
 
         # A person decides, or the gate.
         if not test:

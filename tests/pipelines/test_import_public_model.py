@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
@@ -166,3 +167,43 @@ def test_the_graphs_of_a_model_with_a_decoder_are_compared_with_it(whisper: Path
     (file,) = store.glob("evaluate/*/metrics.json")
     compared = json.loads(file.read_text())["details"]["onnx"]
     assert (compared["precision"], compared["count"]) == ("float32", 0)
+
+
+@pytest.mark.slow
+def test_a_model_in_half_precision_is_judged_as_it_computes(parakeet: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
+    registry = str(tmp_path / "registry")
+    store = tmp_path / "store"
+    options = ("--test", str(corpus), "--store", str(store), "--precision", "mixed_bfloat16")
+    command = ["models", "import", str(parakeet), "--registry", registry, "--name"]
+    judged = CliRunner().invoke(app, [*command, "judged", *options])
+    assert judged.exit_code == 1, judged.output
+    assert "Not pushed: word error rate" in judged.output
+
+    # Without a test split it is a candidate of this form: its logits are those of float32, rounded to eight bits.
+    for name, precision in (("whole", "float32"), ("half", "mixed_bfloat16")):
+        assert CliRunner().invoke(app, [*command, name, "--precision", precision]).exit_code == 0
+    whole, half = (find_model(f"{registry}/{name}@1") for name in ("whole", "half"))
+    assert (read_model_info(whole).precision, read_model_info(half).precision) == ("float32", "mixed_bfloat16")
+    (evaluated,) = store.glob("evaluate/*/metrics.json")
+    assert Evaluation.read(evaluated.parent).info.model.about.precision == "mixed_bfloat16"
+    waveforms = (0.1 * np.random.default_rng(1).standard_normal((1, 32_000))).astype(np.float32)
+    inputs = {"waveforms": tf.constant(waveforms), "lengths": tf.constant([32_000])}
+    expected, rounded = (tf.saved_model.load(str(each)).signatures["logits"](**inputs) for each in (whole, half))
+    difference = np.abs(rounded["logits"] - expected["logits"])
+    assert 0 < difference.mean() < 0.02 * np.std(expected["logits"])
+
+
+def test_a_precision_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    for kind in ("fastconformer", "vits"):
+        with pytest.raises(SettingsError, match="precision is mixed_float16 and onnx is float32"):
+            import_public_model(str(HUB / kind), str(tmp_path), "graph", onnx="float32", precision="mixed_float16")
+        with pytest.raises(
+            SettingsError, match="precision' is 'float16'; Input should be 'float32', 'mixed_bfloat16' or"
+        ):
+            import_public_model(str(HUB / kind), str(tmp_path), "none", precision="float16")
+    with pytest.raises(SettingsError, match="--precision is for public models alone"):
+        CliRunner().invoke(
+            app, ["models", "import", str(tmp_path), "--precision", "mixed_float16"], catch_exceptions=False
+        )
+    assert not list(tmp_path.iterdir())

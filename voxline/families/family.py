@@ -213,7 +213,13 @@ class Family(abc.ABC):
         return {}
 
     def export_published(
-        self, parent: Parent, folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+        self,
+        parent: Parent,
+        folder: Path,
+        form: Mapping[str, Any],
+        name: str = "",
+        onnx: str = "none",
+        precision: str = "float32",
     ) -> bool:
         """Exports a public model as it comes; returns False, and writes nothing, if it cannot work alone.
 
@@ -222,6 +228,7 @@ class Family(abc.ABC):
           form: as `published_form` gave it.
           name: of the model; empty: the default.
           onnx: graphs beside it, none, float32 or int8.
+          precision: of the network, as `train.export.precision` has it.
 
         Raises:
           SettingsError: the form does not fit the model.

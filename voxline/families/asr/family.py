@@ -126,7 +126,13 @@ class AsrFamily(Family):
         return {"head": "decoder", "prompt": model.get("prompt", {})} if model.get("head") == "decoder" else {}
 
     def export_published(
-        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+        self,
+        parent: "Parent",
+        folder: Path,
+        form: Mapping[str, Any],
+        name: str = "",
+        onnx: str = "none",
+        precision: str = "float32",
     ) -> bool:
         info = parent.info
         writes = info.tokenizer is not None and form.get("head") == "decoder"
@@ -134,7 +140,7 @@ class AsrFamily(Family):
             return False
         from voxline.families.asr.published_export import export_published_asr
 
-        export_published_asr(folder, parent, form, name, onnx)
+        export_published_asr(folder, parent, form, name, onnx, precision)
         return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:

@@ -31,7 +31,12 @@ USED_IN_TRAINING_ALONE = ("mask",)
 
 
 def export_published_asr(
-    folder: Path, parent: Parent, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+    folder: Path,
+    parent: Parent,
+    form: Mapping[str, Any],
+    name: str = "",
+    onnx: str = "none",
+    precision: str = "float32",
 ) -> None:
     """Writes published weights as they come, under their own tokenizer or alphabet.
 
@@ -40,6 +45,7 @@ def export_published_asr(
       form: settings of the network beside those of the parent, such as the prompt of a decoder.
       name: of the model.
       onnx: graphs beside the SavedModel, as `train.export.onnx` has it.
+      precision: of the network, as `train.export.precision` has it.
 
     Raises:
       SettingsError: the form does not fit: a decoder of several languages needs one in its prompt; or the network has
@@ -52,7 +58,7 @@ def export_published_asr(
     values = {
         "model": {**parent.info.model_settings, **form},
         "start": {"model": parent.pinned},
-        "export": {"onnx": onnx},
+        "export": {"onnx": onnx, "precision": precision},
     }
     settings = AsrTrainSettings.of({**values, **({"name": name} if name else {})}, source=parent.label)
     check_export(settings.model, settings.export, features)

@@ -190,20 +190,23 @@ def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: i
     return math.ceil(frames / reduction)
 
 
-def export_published_tacotron2(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
+def export_published_tacotron2(
+    folder: Path, parent: Parent, name: str = "", onnx: str = "none", precision: str = "float32"
+) -> None:
     """Writes a public Tacotron 2 as it comes, which speaks by Griffin-Lim.
 
     Args:
       parent: as `open_tacotron2` opened it.
       name: of the model.
       onnx: the graph beside the SavedModel, as `train.export.onnx` has it.
+      precision: of the network, as `train.export.precision` has it.
 
     Raises:
       SettingsError: the network has no graph of this kind.
       WorkError: the weights are damaged, or of another network than the settings say.
     """
     values = {"name": name or parent.info.name, "model": parent.info.model_settings, "start": {"model": parent.pinned}}
-    settings = TtsTrainSettings.of({**values, "export": {"onnx": onnx}}, source=parent.label)
+    settings = TtsTrainSettings.of({**values, "export": {"onnx": onnx, "precision": precision}}, source=parent.label)
     dataset = dataset_of(parent.info, parent.load_folder(), parent.label)
     weights = published_weights(build_tts_model(settings, dataset, portable=True), parent)
     training = {AS_PUBLISHED: True, "best_step": 0, START: parent.describe()}

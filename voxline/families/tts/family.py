@@ -168,17 +168,23 @@ class TtsFamily(Family):
         return needed
 
     def export_published(
-        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+        self,
+        parent: "Parent",
+        folder: Path,
+        form: Mapping[str, Any],
+        name: str = "",
+        onnx: str = "none",
+        precision: str = "float32",
     ) -> bool:
         if parent.info.kind == "tacotron2":
             from voxline.families.tts.export import export_published_tacotron2
 
-            export_published_tacotron2(folder, parent, name, onnx)
+            export_published_tacotron2(folder, parent, name, onnx, precision)
             return True
 
         from voxline.families.tts.vits.export import export_published_vits
 
-        export_published_vits(folder, parent, name, onnx)
+        export_published_vits(folder, parent, name, onnx, precision)
         return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:

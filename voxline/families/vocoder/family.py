@@ -64,11 +64,17 @@ class VocoderFamily(Family):
         return open_public_vocoder(model) if is_hub_location(model) else super().public_parent(model)
 
     def export_published(
-        self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "", onnx: str = "none"
+        self,
+        parent: "Parent",
+        folder: Path,
+        form: Mapping[str, Any],
+        name: str = "",
+        onnx: str = "none",
+        precision: str = "float32",
     ) -> bool:
         from voxline.families.vocoder.task import export_published_vocoder
 
-        export_published_vocoder(folder, parent, name, onnx)
+        export_published_vocoder(folder, parent, name, onnx, precision)
         return True
 
     def load_model(self, folder: Path) -> "Vocoder":

@@ -175,13 +175,16 @@ def export_vocoder(
     write_exported(folder, graph, signatures, info, files)
 
 
-def export_published_vocoder(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
+def export_published_vocoder(
+    folder: Path, parent: Parent, name: str = "", onnx: str = "none", precision: str = "float32"
+) -> None:
     """Writes a public vocoder as it comes.
 
     Args:
       parent: as `open_public_vocoder` opened it.
       name: of the model.
       onnx: the graph beside the SavedModel: none or float32.
+      precision: of the network, as `train.export.precision` has it.
 
     Raises:
       SettingsError: the network has no graph of this kind.
@@ -189,7 +192,9 @@ def export_published_vocoder(folder: Path, parent: Parent, name: str = "", onnx:
     """
     info = parent.info
     values = {"name": name or info.name, "model": info.model_settings, "start": {"model": parent.pinned}}
-    settings = VocoderTrainSettings.of({**values, "export": {"onnx": onnx}}, source=parent.label)
+    settings = VocoderTrainSettings.of(
+        {**values, "export": {"onnx": onnx, "precision": precision}}, source=parent.label
+    )
     dataset = dataset_of(info, parent.load_folder(), parent.label)
     weights = published_weights(build_vocoder(settings, dataset, "float32"), parent)
     export_vocoder(folder, settings, dataset, weights, {AS_PUBLISHED: True, START: parent.describe()})

@@ -22,7 +22,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.licences import NOT_STATED
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.export import TEXT_SIGNATURE
-from voxline.families.tts.settings import TtsExportForm, TtsTrainSettings
+from voxline.families.tts.settings import ExportSettings, TtsExportForm, TtsTrainSettings
 from voxline.families.tts.vits.network import Vits
 from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
 from voxline.families.tts.vits.piper import BEGIN, BLANK, END, ESPEAK
@@ -103,25 +103,30 @@ class VitsGraph(tf.Module):  # type: ignore[misc]
         return self._speak(*inputs)
 
 
-def export_published_vits(folder: Path, parent: Parent, name: str = "", onnx: str = "none") -> None:
+def export_published_vits(
+    folder: Path, parent: Parent, name: str = "", onnx: str = "none", precision: str = "float32"
+) -> None:
     """Writes a public voice as it comes.
 
     Args:
       parent: as `open_public_voice` opened it.
       name: of the model.
       onnx: the graph beside the SavedModel: none or float32.
+      precision: of the network, as `train.export.precision` has it.
 
     Raises:
-      SettingsError: the graph is to be of integers.
+      SettingsError: the graph is to be of integers, or of half precision.
       WorkError: the weights are damaged, or of another network than the settings say.
     """
     if onnx not in ("none", "float32"):
         raise SettingsError(f"--onnx is {onnx!r}: a VITS has a graph of float32, and none of integers")
+    export = {"onnx": onnx, "precision": precision}
+    ExportSettings.of(export, source=parent.label)  # refuses what does not fit
     if parent.read_weights is None:
         raise WorkError(f"{parent.label}: not a public voice")
 
-    model = _network(parent.info, parent.read_weights(), parent.label)
-    values = {"name": name or parent.info.name, "start": {"model": parent.pinned}, "export": {"onnx": onnx}}
+    model = _network(parent.info, parent.read_weights(), parent.label, precision)
+    values = {"name": name or parent.info.name, "start": {"model": parent.pinned}, "export": export}
     info = msgspec.structs.replace(
         parent.info,
         name=str(values["name"]),
@@ -276,14 +281,14 @@ def _piper_config(info: ModelInfo, settings: VitsSettings, language: str) -> dic
     }
 
 
-def _network(info: ModelInfo, weights: dict[str, Any], label: str) -> Vits:
+def _network(info: ModelInfo, weights: dict[str, Any], label: str, precision: str = "float32") -> Vits:
     """The network of a model, with weights by name.
 
     Raises:
       WorkError: one is absent, or of another shape.
     """
     settings = VitsSettings.of(info.model_settings, source=label)
-    network = Vits(settings, symbols=len(info.alphabet))
+    network = Vits(settings, symbols=len(info.alphabet), precision=precision)
     for name, variable in zip(weight_names(network), network.weights, strict=True):
         value = weights.get(name)
         if value is None or value.shape != tuple(variable.shape):
