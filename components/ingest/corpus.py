@@ -118,6 +118,9 @@ _LABEL = re.compile(
     r"|[A-Z][0-9]{0,2}|[A-Z][A-Z .'-]{1,24}[0-9]{0,3}) ?(?::(?=\s|$)|：)|>>+"
 )
 """Who speaks, in front of a text: `SPEAKER 1:`, `A:`, `DR. JONES:`, `说话人1：`, `>>`."""
+_LINE_NUMBER = re.compile(r"(?:\(\d{1,4}\)|\d{1,4}[.)])\s(?=\D)")
+_CUE = re.compile(r"\[?(?:00:\d\d|\d{1,2}:\d\d:\d\d)(?:[.,]\d{1,3})?\]?\s")
+"""A number, or a time, in front of a text."""
 _CODE = re.compile(r"[\d_.]")
 _NAME_LABEL = re.compile(r"[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?:(?=\s)")
 _OF_CODE = re.compile(r"""(b'|b"|=").*['"]""")
@@ -174,6 +177,8 @@ def text_doubt(text: str, speaker: str, path: str, id: str) -> str:
     if text.lower() in _PLACEHOLDERS:
         return "placeholder"
     doubts = [label] if (label := _speaker_label(text, speaker)) else []
+    if text[0] in "(0123456789[" and (_LINE_NUMBER.match(text) or _CUE.match(text)):
+        doubts.append("number:" if _LINE_NUMBER.match(text) else "time:")
     if code := _OF_CODE.fullmatch(text):
         doubts.append(f"{code[1]}…{code[1][-1]}")
     if any(bracket in text for bracket in "[<({（【⟨〔"):

@@ -57,6 +57,12 @@ NOBODY = frozenset(
         "unk",
         "undefined",
         "anonymous",
+        "male",
+        "female",
+        "m",
+        "f",
+        "男",
+        "女",
         "?",
         "-",
     )

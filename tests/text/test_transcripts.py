@@ -480,3 +480,19 @@ def test_quotes_beside_elisions_go(text: str, letters: str, words: str) -> None:
 )
 def test_quotes_behind_words_that_end_in_s_go_in_english(text: str, words: str) -> None:
     assert apply_frontend(text, FrontendSettings(kind="english_transcript")).symbols == words
+
+
+@pytest.mark.parametrize("kind", ["transcript", "english_transcript"])
+@pytest.mark.parametrize(
+    "code",
+    ["SIL", "NSN", "SPN", "_NOISE_", "$NOISE", "!EXH", "&-um", "&=laughs", "hm@i", "[//]", "+...", "(0.5)", "(.5)"],
+)
+def test_marks_of_transcribers_without_brackets_are_no_words(kind: FrontendKind, code: str) -> None:
+    """Of Kaldi and HTK, and of CHAT (https://talkbank.org/0info/manuals/CHAT.html): "and um", "go slash slash on"."""
+    with pytest.raises(UnsupportedText, match="transcriber's mark"):
+        apply_frontend(f"so go {code}", FrontendSettings(kind=kind))
+
+
+@pytest.mark.parametrize("text", ["silk R&D", "ann@x.com", "A+ and B+", "a (b) c", "sil var", "SILK"])
+def test_words_that_look_like_marks_stay(text: str) -> None:
+    assert apply_frontend(text, FrontendSettings(kind="transcript")).symbols

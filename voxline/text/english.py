@@ -556,7 +556,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})\3\b)", r"\2 to \1"),
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})(bn|[mkbMKB])[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])\b)", r"\1\2\3 to \1"),
     _sub(rf"({_DOLLAR_SIGN})\s?({_NUMBER})[-–](?=(?:{_NUMBER})(?:bn|[mkbMKB])?(?![\w-]))", r"\2 to \1"),
-    _sub(rf"({SIGN}\s?(?:{_NUMBER}))\s?(bn|tn|ml?n|[mkbMKB])\b", lambda m: f"{m[1]} {SCALES[m[2].lower()]}"),
+    _sub(rf"({SIGN}\s?(?:{_NUMBER}))\s?(bn|tn|ml?n|MM|[mkbMKB])\b", lambda m: f"{m[1]} {SCALES[m[2].lower()]}"),
     _sub(rf"\b({'|'.join(DOLLARS)})\$\s?({_NUMBER}){_SCALE}", _other_dollars, re.IGNORECASE),
     _sub(rf"(?<![A-Za-z])[A-Za-z]{{1,20}}{SIGN}\s?[0-9]", _unknown_currency),
     _sub(r"(?<![\w.,])([0-9]+(?:\.[0-9]+)?)(M|B|bn|ml?n)\b(?=\s(?:[a-z]+s|people|men|women|children)\b)", _large),

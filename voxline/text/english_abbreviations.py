@@ -120,7 +120,9 @@ _DRIVE_OR_DOCTOR = re.compile(
     rf"\b(?:[Oo]n|onto|[Dd]own|[Aa]long|off|up|[0-9]{{1,5}})\s(?:(?:North|South|East|West|[NSEW]\.)\s)?"
     rf"(?!(?:{_DOCTORED}|{_TIMES})\b)[A-Z][a-z]{{1,20}}\sDr\.\s(?=[A-Z][a-z])"
 )
-_TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))")
+_TITLE_RULE = re.compile(
+    rf"\b(?!Gen\.?\s(?:[XYZ]|Alpha|Xers?|Zers?)\b)({'|'.join(_TITLES)})\b(?:\.?\s(?=[A-Z])|\.(?=[A-Z][a-z]))"
+)
 _END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
 _NUMBER_RULE = re.compile(
     # A letter alone may begin the next sentence: "No. I stayed."
@@ -133,6 +135,7 @@ _NUMBER_OF_LETTERS = re.compile(
     r"\s[Nn]o\.\s?(?=[A-Z]{1,4}-?[0-9]|[0-9])"
 )
 """Serial no. A17."""
+_COUNT_OF = re.compile(r"\b([Nn])o(s?)\.\s(?=of\b)")
 _SURE = {
     "sec": "section", "ep": "episode", "pt": "part", "est": "established", "dept": "department", "govt": "government",
 }  # fmt: skip
@@ -186,6 +189,7 @@ def expand_abbreviations(text: str) -> str:
         lambda match: f"{_DIRECTIONS[match[1]]} " if match[1] else f" {_DIRECTIONS[match[2]]} ", text
     )
     text = _ALWAYS_RULE.sub(_always, text)
+    text = _COUNT_OF.sub(lambda match: f"{match[1]}umber{match[2]} ", text)
     text = _NUMBER_OF_LETTERS.sub(r"\1 number ", text)
     text = _SURE_RULE.sub(lambda match: f"{_SURE[(match[1] or match[2] or match[3]).lower()]} ", text)
     text = _WORLD_WAR.sub(lambda match: f"World War {'II' if match[1] in ('II', '2') else 'I'}", text)
@@ -344,7 +348,7 @@ ANY_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 """A pattern of the units, the longest first."""
 _UNIT_RULE = re.compile(
     r"(\b[Aa]n?\s)?(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)([\s-]?)"
-    rf"({ANY_UNIT})(?![A-Za-z0-9²³/])(\s(?=[a-z])(?!(?:of|or|and|to|in|per|at|for|a|is|was)\b))?"
+    rf"({ANY_UNIT})(?![A-Za-z0-9²³/]|:[0-9])(\s(?=[a-z])(?!(?:of|or|and|to|in|per|at|for|a|is|was)\b))?"
 )
 _FRACTION_RULE = re.compile(
     rf"(?<![0-9/.,])((?:[0-9]{{1,3}}\s)?)([0-9]{{1,2}}/[0-9]{{1,2}})\s?({ANY_UNIT})(?![A-Za-z0-9²³/])"

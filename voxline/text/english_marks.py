@@ -28,6 +28,7 @@ SCALES = {
     "tn": "trillion",
     "mn": "million",
     "mln": "million",
+    "mm": "million",
 }
 """Letters behind an amount of money."""
 
@@ -465,6 +466,15 @@ _PLAIN_MARKS = (
     (re.compile(r"\+/[-−]"), " plus or minus "),
     (re.compile(r"(?<=[0-9])\s?([mk])\.p\.h\.?(?!\w)", re.IGNORECASE), r" \1ph"),
     (re.compile(r"(?<=[0-9])\s?m\.p\.g\.?(?!\w)", re.IGNORECASE), " mpg"),
+    (re.compile(r"(?<![\w.,:/-])([0-9]{1,3})h(?=[0-5][0-9]\b)"), r"\1 hr "),
+    (re.compile(r"(?<![\w.,:/$-])([0-9]{1,3}(?:\.[0-9])?)h(?![\w'’-]|\s?[0-9])"), r"\1 hr"),
+    (re.compile(r"(?<=[0-9])(\s?(?:ft|lbs?|oz|yds?|hrs?|mins?|secs?|gal|tsp|tbsp))\.(?=,?\s[a-z])(?!\slbs?\b)"), r"\1"),
+    (
+        re.compile(
+            r"(?<![\w.,-])911(?=(?:\s|-)(?:was|were|calls?|caller|callers|operators?|dispatch|emergency|center|tapes?)\b)"
+        ),
+        "nine one one",
+    ),
     (re.compile(r"(?<=[0-9])[\s-]?ft[.-]\s?lbs?\b\.?"), " foot pounds"),
     (re.compile(r"(?<![\w.,])([0-9]{1,2})W-(?=[0-9]{2}(?![\w-]))"), r"\1 w "),  # of oil
     (re.compile(r"((?:₹|\bRs\.?)\s?[0-9.,]{1,20}\s(?:lakh|crore))s\b"), r"\1"),

@@ -20,13 +20,14 @@ from voxline.text.transcripts import (
     not_understood,
     redacted,
     replace_tags,
+    transcription_code,
     twice_encoded,
     unknown_tag,
 )
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 29
+REVISION = 30
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
@@ -85,6 +86,13 @@ def apply_frontend(text: str, settings: FrontendSettings, letters: str = "") -> 
         raise UnsupportedText(f"{unheard} in {quote_text(text)} stands for speech that nobody understood")
     if settings.kind != "as_is":
         _refuse_redacted(text, settings.tags if is_transcript else ())
+    # What is named as a sound has its place.
+    has_code = is_transcript and transcription_code(text)
+    if has_code and (code := transcription_code(_replace_tags(text, settings, ""))):
+        raise UnsupportedText(
+            f"{code} in {quote_text(text)} is a transcriber's mark and no word; take it out, or put a sound in "
+            "brackets, as in [noise]"
+        )
     if is_transcript and (piece := lost_letter(text)):
         raise UnsupportedText(
             f"{piece} in {quote_text(text)} lacks letters that its encoding did not have; export it as UTF-8"

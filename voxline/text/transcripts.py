@@ -96,6 +96,17 @@ _BROKEN_WORD = re.compile(
 Two words of which nobody knows which was said: [it's/its].
 """
 _HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
+_BARE_NAMES = "NSN|SPN|NPS|NOISE|LAUGHTER|LAUGH|COUGH|BREATH|MUSIC|SILENCE|CLICK|EXH|INH|SMACK"
+_CODE = re.compile(
+    # Sounds without brackets: SIL, NSN, _NOISE_, $NOISE, !EXH.
+    rf"(?<!\S)(?:NSN|SPN|SIL|[$~_!](?:{_BARE_NAMES}|SIL)[~_]?|(?:{_BARE_NAMES}|SIL)_|nsn|spn)(?!\S)"
+    # CHAT, of children's and patients' speech: &-um, &=laughs, hm@i, [//], +... at the end, and +< at the beginning.
+    r"|(?<!\S)&[-~+=][^\W\d_]{1,30}|(?<=[^\W\d_])@(?:[abcdfgiklnopqtuwx]|si|sl|ls|lp|wp|s(?::[a-z]{2,3})?)(?![\w.@-])"
+    r"|\[/{1,3}\]|(?<!\S)\+(?:\.\.\.|/{1,2}[.?]|\.\.\?|\"/?\.)(?!\S)|^\+[<,^](?=\s)"
+    # Pauses, as conversations are written: (0.5), (.)
+    r"|(?<!\S)\([0-9]?\.[0-9]{1,2}\)(?!\w)"
+)
+_MAY_HAVE_CODE = re.compile(r"[A-Z]_|[$~_!][A-Z]|NSN|SPN|SIL|nsn|spn|&[-~+=]|@|\[/|\+|\([0-9]?\.")
 _REDACTED = re.compile(
     r"[\[<{]\s*((?:redacted|anonymi[sz]ed|masked|pii|phi|name|first name|last name|person|phone|phone number|"
     r"email|address|ssn|credit card|card number|account number|location|organi[sz]ation|date of birth|dob)s?)"
@@ -316,6 +327,20 @@ def not_understood(text: str) -> str:
         return ""
     tag = _NOT_UNDERSTOOD_TAG.search(text) or _HIDDEN_WORD.search(text)
     return tag[0] if tag else ""
+
+
+def transcription_code(text: str) -> str:
+    """The first mark of a transcriber's convention that is no word and stands in no brackets; empty if there is none.
+
+    >>> transcription_code("go on SIL"), transcription_code("&-um go"), transcription_code("go on +...")
+    ('SIL', '&-um', '+...')
+    >>> transcription_code("go (0.5) on"), transcription_code("hm@i"), transcription_code("R&D at ann@x.com, SILK, A+")
+    ('(0.5)', '@i', '')
+    """
+    if not _MAY_HAVE_CODE.search(text):
+        return ""
+    code = _CODE.search(text)
+    return code[0] if code else ""
 
 
 def redacted(text: str, tags: Collection[str]) -> str:
