@@ -1,16 +1,18 @@
 """The commands of captured clips: what there is, what has drifted, what has expired. They parse, call and print."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
     from voxline.feedback.shadow import ShadowVerdict
+    from voxline.feedback.skew import ServingSkew
     from voxline.feedback.watch import Watched
 
 capture_commands = CommandGroup(help="Watch, label and expire what serving captured.", no_args_is_help=True)
@@ -37,12 +39,36 @@ def watch(
         float, typer.Option(min=0, help="Only clips of the last so many hours.  [default: all]", show_default=False)
     ] = 0.0,
     alpha: Annotated[float, typer.Option(help="Accepted share of false alarms, over all statistics together.")] = 0.01,
+    train: Annotated[
+        str,
+        typer.Option(
+            "--train",
+            metavar="LOCATION",
+            help="Also measure the skew from the training data: convert's manifest, or the dataset's folder.",
+        ),
+    ] = "",
+    skew_thresholds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skew-threshold",
+            metavar="FEATURE=DISTANCE",
+            help="Accepted beyond chance, in bits, of tokens as a share: --skew-threshold level=0.4. Repeatable.",
+        ),
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=30, help="Most clips, and most recordings of the training, that --train measures.")
+    ] = 2000,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", parser=machine_path, metavar="FILE", help="Write the skew as an HTML page."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare captured audio with what a version was judged on.
+    """Compare captured audio with what a version was judged on, and with what it was trained on.
 
-    Level, noise, spectrum, lengths, empty texts and confidences, and an estimate of the word error rate. Exit status:
-    0 nothing has drifted, or there are fewer than 30 clips; 3 something has; 1 and 2 as everywhere.
+    Level, noise, spectrum, lengths, empty texts and confidences, and an estimate of the word error rate. With --train
+    the skew from the training data too, by TensorFlow Data Validation where it runs. Exit status: 0 nothing has drifted
+    or is skewed, or there are fewer than 30 clips; 3 something has or is; 1 and 2 as everywhere.
 
     Example: voxline watch asr --registry runs/demo/registry --captures runs/captures --hours 24
     """
@@ -53,16 +79,38 @@ def watch(
     from voxline.feedback.watch import compare_captures
     from voxline.registry.journal import format_utc
 
+    # Before anything is read: these options would have no effect.
+    if (skew_thresholds or report) and not train:
+        raise SettingsError("--skew-threshold and --report are about the skew; give --train, the data of the training")
+    thresholds = _parse_thresholds(skew_thresholds or [])
+
     since = format_utc(time.time() - hours * 3600) if hours else ""
     watched = compare_captures(registry, model, captures, since=since, alpha=alpha)
+
+    # The same clips, beside other recordings: those of the training.
+    skew = None
+    if train:
+        from voxline.components.validate.tfdv.plan import skew_by_tfdv
+        from voxline.feedback.skew import measure_skew
+        from voxline.feedback.skew_page import skew_page
+
+        measured_by, measure = skew_by_tfdv()
+        skew = measure_skew(
+            registry, model, captures, train, since=since, thresholds=thresholds, count=count, measured_by=measured_by,
+            measure=measure,
+        )  # fmt: skip
+        if report:
+            skew_page(skew).write(report)
+
     if as_json:
-        typer.echo(msgspec.json.encode(watched.plain()).decode())  # what is not known is null, not NaN
+        shown = watched.plain() | ({"skew": skew.plain()} if skew else {})
+        typer.echo(msgspec.json.encode(shown).decode())  # what is not known is null, not NaN
     else:
-        for line in _format_watch(watched):
+        for line in [*_format_watch(watched), *(_format_skew(skew) if skew else [])]:
             typer.echo(line)
 
     # A scheduler tells drift from a failure of the command, whose status is 1.
-    if watched.drifted:
+    if watched.drifted or (skew and skew.skewed):
         raise typer.Exit(DRIFTED)
 
 
@@ -257,12 +305,7 @@ def _format_watch(watched: "Watched") -> list[str]:
         for shift in watched.shifts
     ]
 
-    # The last column is not padded: it may end in "drifted".
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        name, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-        lines.append("  ".join([name.strip().ljust(widths[0]), *cells, row[5]]).rstrip())
-
+    lines += _aligned(rows)
     estimate = watched.wer
     lines.append(
         f"estimated WER {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}); "
@@ -288,3 +331,53 @@ def _format_watch(watched: "Watched") -> list[str]:
     names = ", ".join(watched.drifted)
     lines.append(f"drifted: {names}" if names else "nothing has drifted")
     return lines
+
+
+def _format_skew(skew: "ServingSkew") -> list[str]:
+    """Lines of `voxline watch --train`: a table of the features, and the verdict."""
+    if not skew.features:
+        return ["too few clips to measure a skew"]
+    sizes = f"{skew.clips:,} clips, beside {skew.recordings:,} of {skew.trained_on:,} recordings of the training"
+
+    # Medians and distances; tokens have no median.
+    rows = [("", "training", "captured", "distance", "allowed", "")]
+    rows += [
+        (
+            feature.feature,
+            "" if math.isnan(feature.training) else f"{feature.training:.3g}",
+            "" if math.isnan(feature.serving) else f"{feature.serving:.3g}",
+            f"{feature.distance:.3f}",
+            f"{feature.allowed:.3f}",
+            "skewed" if feature.skewed else "",
+        )
+        for feature in skew.features
+    ]
+
+    # The verdict last, as of the comparison with the test split.
+    names = ", ".join(skew.skewed)
+    verdict = f"skewed: {names}" if names else "no skew"
+    return ["", f"{sizes} ({skew.measured_by})", *_aligned(rows), verdict]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table whose first column is of names, and whose last is not padded."""
+    # [columns but the last] characters
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        name, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+        lines.append("  ".join([name.strip().ljust(widths[0]), *cells, row[-1]]).rstrip())
+    return lines
+
+
+def _parse_thresholds(texts: list[str]) -> dict[str, float]:
+    thresholds = {}
+    for text in texts:
+        feature, _, number = text.partition("=")
+        try:
+            thresholds[feature] = float(number)
+        except ValueError:
+            raise SettingsError(
+                f"--skew-threshold {text}: a feature and a number are accepted, as in level=0.4"
+            ) from None
+    return thresholds

@@ -129,6 +129,14 @@ def test_what_callers_send_makes_the_next_model_better(tmp_path: Path) -> None:
         assert watched.exit_code == 3, watched.output
         assert "1000-2000 Hz (dB)" in watched.output.splitlines()[-1]
 
+        # By what convert wrote, and by the dataset: both lead to the recordings that the version was trained on.
+        for step in ("convert", "extract"):
+            (training,) = (tmp_path / "store" / step).glob("*/")
+            skewed = command("watch", "asr", *captures, "--train", training)
+            assert skewed.exit_code == 3, skewed.output
+            assert "80 clips, beside 80 of 80 recordings of the training" in skewed.output
+            assert "speaking_rate" in skewed.output.splitlines()[-1], "the model hears fewer letters than it was taught"
+
         selected = command("captures", "select", "asr", *captures, "--count", 80, "-o", tmp_path / "to-label")
         assert selected.exit_code == 0, selected.output
         lines = [{"id": one.id, "text": said[one.id]} for one in read_manifest(tmp_path / "to-label/manifest.jsonl")]

@@ -11,6 +11,7 @@ from voxline.components.validate.checks.check import CheckFinding, not_checked
 from voxline.components.validate.columns import RowIndices, median
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import SPLITS, ValidateSettings
+from voxline.metrics.divergence import jensen_shannon
 from voxline.metrics.paired import EXPECTED_ERRORS, least_margin, look_confidence, proposed_margin
 
 OTHER_WORDS = "\0"
@@ -146,17 +147,11 @@ def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> Check
 
 
 def _divergence(counter: collections.Counter[str], other: collections.Counter[str]) -> float:
-    """Jensen-Shannon divergence in bits: 0 for equal distributions, 1 for disjoint ones.
-
-    Importing scipy for it would take longer than this whole step in a small refresh.
-    """
-    # [2, units] shares; the divergence is the mean of the two relative entropies against the middle.
+    """Jensen-Shannon divergence of the shares of the units, in bits."""
+    # [2, units]
     units = sorted({*counter, *other})
     shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (counter, other)])
-    middle = shares.mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a missing unit contributes nothing
-        gains = np.where(shares > 0, shares * np.log2(shares / middle), 0.0)
-    return max(float(gains.sum() / 2), 0.0)
+    return jensen_shannon(shares[0], shares[1])
 
 
 def _shares(counts: collections.Counter[str]) -> dict[str, float]:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.components.validate.tfdv.results import Anomaly, TfdvDrift, all_examples, anomaly_kind
+from voxline.components.validate.tfdv.results import Anomaly, TfdvDrift, all_examples, anomaly_kind, feature_statistics
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.tensorflow_import import import_tensorflow
+from voxline.metrics.divergence import BUCKETS, VALUES
 from voxline.store.files import atomic_write
 
 import_tensorflow()  # first, since TFDV would load Keras with it
@@ -39,23 +40,20 @@ with contextlib.redirect_stderr(io.StringIO()):  # it warns that IPython is miss
 
 BATCH_ROWS = 20_000
 """In a batch: some megabytes, with transcripts as tokens."""
-TOP_VALUES = 200
-"""Most frequent values of a text feature that are kept."""
-HISTOGRAM_BUCKETS = 40
-"""In a histogram. With TFDV's 10, one recording of a minute among 3,000 of seconds gives a drift of 0.09 bits, because
-all others fall into one bucket; with 40, of 0.03."""
 MEASURES = {
     anomalies_pb2.DriftSkewInfo.Measurement.JENSEN_SHANNON_DIVERGENCE: "Jensen-Shannon",
     anomalies_pb2.DriftSkewInfo.Measurement.L_INFTY: "L-infinity",
 }
 
 
-def write_statistics(examples: Examples, path: Path) -> None:
-    """Writes statistics of all utterances and of each split, a DatasetFeatureStatisticsList, whole or not at all."""
+def write_statistics(examples: Examples, path: Path, buckets: int = BUCKETS) -> None:
+    """Writes statistics of all utterances and of each split, a DatasetFeatureStatisticsList, whole or not at all.
+
+    Args:
+      buckets: of the histogram of each number.
+    """
     # Statistics of all utterances, and of each value of `split`.
-    options = tfdv.StatsOptions(
-        num_top_values=TOP_VALUES, num_rank_histogram_buckets=TOP_VALUES, num_histogram_buckets=HISTOGRAM_BUCKETS
-    )
+    options = tfdv.StatsOptions(num_top_values=VALUES, num_rank_histogram_buckets=VALUES, num_histogram_buckets=buckets)
     options.experimental_slice_functions = [tfdv.experimental_get_feature_value_slicer({"split": None})]
 
     # TFDV writes the file in place, so that a kill would leave half of it; only a whole one gets the name.
@@ -143,6 +141,40 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
     else:
         drifts = _drifts(result.drift_skew_info, drift_descriptions, schema, statistics, baseline)
     return sorted(anomalies, key=lambda anomaly: (anomaly.feature, anomaly.code)), drifts
+
+
+def skew_distances(training: Any, serving: Any, allowed: dict[str, float]) -> dict[str, float]:
+    """The distance of features between two statistics, by a schema whose comparators accept what is allowed.
+
+    Raises:
+      WorkError: TFDV measured another set of features than the allowed ones.
+    """
+    # Every feature, for one that the schema lacks would be an anomaly; comparators for those that are compared.
+    schema = schema_pb2.Schema()
+    for statistic in feature_statistics(training)[""]:
+        kind = schema_pb2.FLOAT if statistic.numeric else schema_pb2.BYTES
+        feature = schema.feature.add(name=statistic.feature, type=kind)
+        measure = "jensen_shannon_divergence" if statistic.numeric else "infinity_norm"
+        if statistic.feature in allowed:
+            getattr(feature.skew_comparator, measure).threshold = allowed[statistic.feature]
+
+    # A measurement for each of these, whether it is above its threshold or not.
+    result = tfdv.validate_statistics(
+        _only_all_examples(training), schema, serving_statistics=_only_all_examples(serving)
+    )
+    distances = {}
+    for info in result.drift_skew_info:
+        (name,) = info.path.step
+        for measurement in info.skew_measurements:
+            distances[name] = measurement.value
+
+    # TFDV leaves out what one side has no values of.
+    if set(distances) != set(allowed):
+        missing = ", ".join(sorted(set(allowed) ^ set(distances)))
+        raise WorkError(
+            f"TFX's data validation measured no skew of {missing}; both sides need values of these features"
+        )
+    return {name: distances[name] for name in allowed}
 
 
 def _drifts(

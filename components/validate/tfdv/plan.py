@@ -1,5 +1,7 @@
 """Decides whether TensorFlow Data Validation runs, with which schema and baseline; and runs it.
 
+`skew_by_tfdv` measures what serving captured against the recordings of a training.
+
 TFDV is imported only if it runs: a refresh that skips it must not pay for the import.
 """
 
@@ -10,6 +12,8 @@ import importlib.util
 import platform
 import shutil
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,8 @@ from voxline.store.uris import is_remote
 
 if TYPE_CHECKING:
     from voxline.components.validate.corpus import CheckedCorpus
+    from voxline.components.validate.tfdv.examples import Examples
+    from voxline.feedback.skew import MeasureDistances, RecordingFeatures
 
 PACKAGE = "tensorflow-data-validation"
 MODULE = "tensorflow_data_validation"
@@ -136,6 +142,56 @@ class TfdvPlan:
             statistics=results.feature_statistics(current),
             baseline_statistics=results.feature_statistics(previous) if previous is not None else {},
         )
+
+
+def skew_by_tfdv() -> "tuple[str, MeasureDistances | None]":
+    """The name of what measures training/serving skew here, and TFDV's measure; None if TFDV does not run."""
+    if unavailable_reason():
+        return "Voxline", None
+    return f"TFDV {tfdv_version()}", tfdv_distances
+
+
+def tfdv_distances(
+    training: "RecordingFeatures", serving: "RecordingFeatures", allowed: Mapping[str, float]
+) -> dict[str, float]:
+    """The distances by `tfdv.validate_statistics(serving_statistics=…)`, with a `skew_comparator` for each feature.
+
+    Raises:
+      WorkError: TFDV is installed but cannot be imported.
+    """
+    try:
+        from voxline.components.validate.tfdv import engine
+    except ImportError as error:
+        raise WorkError(
+            f"watch: {PACKAGE} {tfdv_version()} is installed but cannot be imported ({error}); repair or remove it"
+        ) from error
+    from voxline.metrics.divergence import fitting_buckets
+
+    buckets = fitting_buckets(min(len(training), len(serving)))
+
+    # Statistics of callers' words are not kept.
+    with tempfile.TemporaryDirectory(prefix="voxline-skew-") as folder:
+        statistics = []
+        for name, side in (("training", training), ("serving", serving)):
+            file = Path(folder, f"{name}.pb")
+            engine.write_statistics(_examples_of_side(name, side), file, buckets)
+            statistics.append(engine.read_statistics(file))
+    return engine.skew_distances(statistics[0], statistics[1], dict(allowed))
+
+
+def _examples_of_side(name: str, side: "RecordingFeatures") -> "Examples":
+    from voxline.components.validate.columns import StringColumn
+    from voxline.components.validate.tfdv.examples import Examples
+
+    # TFDV's statistics are sliced by a split.
+    splits = StringColumn()
+    splits.extend_coded([name], [0] * len(side))
+
+    # `Examples` splits texts into words, which these are already.
+    sentences = StringColumn()
+    for words in side.tokens:
+        sentences.append(" ".join(words))
+    return Examples(dict(side.numbers), {"split": splits}, sentences)
 
 
 def unavailable_reason() -> str:

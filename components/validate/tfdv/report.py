@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.validate.tfdv.results import FeatureStatistics, StatisticsBySplit, TfdvDrift, TfdvResult
+from voxline.metrics.divergence import share_by_bin
 from voxline.report import (
     Block,
     Page,
@@ -180,7 +181,7 @@ def _curves(current: Sequence[FeatureStatistics], before: Sequence[FeatureStatis
         # The buckets of the two histograms differ, so both are rebinned to common edges: [bins + 1].
         edges = _common_edges(list(drawn.values()))
         middles = (edges[1:] + edges[:-1]) / 2
-        shares = {name: _shares(side, edges) for name, side in drawn.items()}
+        shares = {name: share_by_bin(side.buckets, edges) for name, side in drawn.items()}
 
         plots.append(
             figure(
@@ -230,19 +231,6 @@ def _common_edges(sides: Sequence[FeatureStatistics]) -> npt.NDArray[np.float64]
     low = min(side.buckets[0][0] for side in sides)
     high = max(side.buckets[-1][1] for side in sides)
     return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
-
-
-def _shares(side: FeatureStatistics, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Rebins a histogram; values are assumed to be uniform within a bucket."""
-    shares = np.zeros(len(edges) - 1)
-    for low, high, count in side.buckets:
-        if high > low:
-            # The part of the bucket that is in each bin. A bucket of no width goes to one bin as a whole.
-            inside = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0.0, None)
-            shares += count * inside / (high - low)
-        else:
-            shares[min(int(np.searchsorted(edges, low, side="right")) - 1, len(shares) - 1)] += count
-    return shares / max(sum(count for _, _, count in side.buckets), 1e-9)
 
 
 def _examples(statistics: Sequence[FeatureStatistics]) -> int:

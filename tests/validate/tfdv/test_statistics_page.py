@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from voxline.components.validate.tfdv.report import _shares, statistics_page
+from voxline.components.validate.tfdv.report import statistics_page
 from voxline.components.validate.tfdv.results import Anomaly, FeatureStatistics, TfdvDrift, TfdvResult
+from voxline.metrics.divergence import share_by_bin
 
 HOSTILE = "<script>alert(1)</script>"
 DURATION = FeatureStatistics(
@@ -70,6 +71,6 @@ def test_a_skipped_validation_says_why_and_nothing_else() -> None:
 @pytest.mark.parametrize("feature", [DURATION, CONSTANT])
 def test_no_utterance_is_lost_between_buckets(feature: FeatureStatistics) -> None:
     edges = np.linspace(0.0, 4.0, 8)
-    shares = _shares(feature, edges)
+    shares = share_by_bin(feature.buckets, edges)
     assert shares.sum() == pytest.approx(1.0)
     assert (shares[edges[:-1] >= feature.max] == 0).all()
