@@ -1,10 +1,12 @@
 """Completes a bill of materials: what Python packages bundle without naming it, and the licence of each part.
 
-    python3 bundled.py SBOM SITE_PACKAGES
+    python3 bundled.py SBOM SITE_PACKAGES [BASE_LIST]
 
 A list of Python packages does not name the static ffmpeg in imageio-ffmpeg, espeak-ng in espeakng-loader, nor
 libsndfile and the codecs in soundfile. Scanners look them up by their CPE. libogg, in soundfile's file, has no version
 among its bytes, so it is not listed.
+
+BASE_LIST is what `debian.py` wrote of the base's packages, whose licences it has looked at.
 
 A part with a licence that nobody has looked at, or with none, stops the build. The GPL is accepted of two programs, and
 what is not free of the libraries of accelerators.
@@ -131,8 +133,11 @@ def check_licence(component: dict[str, Any]) -> str:
     return "" if identifiers else f"{name}: no licence is stated"
 
 
-def add(sbom: Path, packages: Path) -> None:
+def add(sbom: Path, packages: Path, base: Path | None = None) -> None:
     """Adds the components to the file, and what depends on nothing to its dependencies.
+
+    Args:
+      base: the list of the base's packages.
 
     Raises:
       SystemExit: a licence is not accepted; or see `components`.
@@ -148,8 +153,13 @@ def add(sbom: Path, packages: Path) -> None:
             component["licenses"] = [{"license": {"id": identifier}} for identifier in sorted(identifiers)]
     if faults := list(filter(None, map(check_licence, document.get("components", [])))):
         raise SystemExit(f"look at these licences, then add them to docker/bundled.py: {'; '.join(faults)}")
+
+    # Programs under the GPL are accepted of the base: Debian's own list has been checked by its own rule.
+    for component in json.loads(base.read_text(encoding="utf-8")) if base else ():
+        document["components"].append(component)
+        document.setdefault("dependencies", []).append({"ref": component["bom-ref"]})
     sbom.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    add(Path(sys.argv[1]), Path(sys.argv[2]))
+    add(*map(Path, sys.argv[1:]))
