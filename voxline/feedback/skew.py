@@ -39,7 +39,7 @@ TOKENS = "tokens"
 """The feature whose values are texts."""
 BANDS = tuple(f"{low}-{high} Hz" for low, high in itertools.pairwise(BAND_EDGES))
 UNITS = {
-    "duration": "s", "labels": "characters", "speaking_rate": "characters/s", "level": "dB", "snr": "dB",
+    "duration": "s", "labels": "letters", "speaking_rate": "letters/s", "level": "dB", "snr": "dB",
     "speech": "share", **dict.fromkeys(BANDS, "dB"),
 }  # fmt: skip
 """Of the features that are numbers."""

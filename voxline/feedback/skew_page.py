@@ -14,7 +14,6 @@ from voxline.report import (
     data_table,
     figure,
     histogram,
-    plural,
     side_by_side,
     stat_cards,
     verdict_banner,
@@ -54,7 +53,7 @@ def _facts(skew: ServingSkew) -> Block:
         {
             "clips": skew.clips,
             "recordings of the training": f"{skew.recordings:,} of {skew.trained_on:,}",
-            "features": plural(len(skew.features), "feature"),
+            "features": len(skew.features),
             "measured by": skew.measured_by,
         }
     )
