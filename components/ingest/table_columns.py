@@ -15,6 +15,7 @@ from voxline.audio.containers import parse_channel
 from voxline.components.ingest.row_marks import describe_verdicts
 from voxline.components.ingest.settings import ColumnNames
 from voxline.rejects import DURATION_TOLERANCE_SECONDS
+from voxline.text.lazy_pattern import lazy_pattern
 
 USUAL_COLUMNS = {
     "id": ("id", "utt_id", "utterance_id", "uttid"),
@@ -65,55 +66,57 @@ _PARTS = (
     "supervision|subtitle|rec|recording|file|media|video|total|时间|時間|время|tiempo"
 )
 """Words beside these in a name that leave it one of a time."""
-_ROLE = re.compile(
+_ROLE = lazy_pattern(
     rf"(?P<before>(?:(?:{_PARTS}|{'|'.join(_UNIT_WORDS.values())}) ?)*?)"
     rf"(?:{'|'.join(f'(?P<{role}>{words})' for role, words in _WORDS.items())})"
     rf"(?P<after>(?: ?(?:{_PARTS}|pos|position|point|at|in|{'|'.join(_UNIT_WORDS.values())}))*)"
 )
-_WHOLE = re.compile(r"\b(?:audio|wav|file|rec|recording|media|video|total|clip)\b")
+_WHOLE = lazy_pattern(r"\b(?:audio|wav|file|rec|recording|media|video|total|clip)\b")
 """In the name of a length: it is that of the recording."""
-_TIMELIKE = re.compile(rf"(?:(?:{_PARTS}) ?)*(?:times?|time ?stamps?|ts|tc|time ?codes?|(?:time ?)?(?:ranges?|spans?))")
+_TIMELIKE = lazy_pattern(
+    rf"(?:(?:{_PARTS}) ?)*(?:times?|time ?stamps?|ts|tc|time ?codes?|(?:time ?)?(?:ranges?|spans?))"
+)
 """Names of times that say neither start nor end."""
-_BEGINS_OR_ENDS = re.compile(r"\b(?:start|begin|onset|end|stop|finish)\b")
+_BEGINS_OR_ENDS = lazy_pattern(r"\b(?:start|begin|onset|end|stop|finish)\b")
 """In the name of a column that may be of times, whatever its other words are."""
 PAIRS = 3
 """Rows from which on two columns of fractions, the second always larger, look like times."""
-_RANGELIKE = re.compile(r"segments?|intervals?|ranges?|spans?|cues?|positions?|parts?|sections?")
+_RANGELIKE = lazy_pattern(r"segments?|intervals?|ranges?|spans?|cues?|positions?|parts?|sections?")
 """Names of times where their values are ranges."""
 
-_PLAIN = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:[.,]\d+)?)")
-_CLOCK_OF_FILM = re.compile(r"[\d:]+:\d+[.,]\d+|\d{1,2}:\d\d:\d\d[:;]\d\d")
-_RANGE = re.compile(r"[\[(]?\s*(\S+?)\s*(?:-->|\.\.|–|—|-|,|;|\s)\s*(\S+?)\s*[\])]?")
+_PLAIN = lazy_pattern(r"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_CLOCK = lazy_pattern(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:[.,]\d+)?)")
+_CLOCK_OF_FILM = lazy_pattern(r"[\d:]+:\d+[.,]\d+|\d{1,2}:\d\d:\d\d[:;]\d\d")
+_RANGE = lazy_pattern(r"[\[(]?\s*(\S+?)\s*(?:-->|\.\.|–|—|-|,|;|\s)\s*(\S+?)\s*[\])]?")
 
-_CHANNEL = re.compile(
+_CHANNEL = lazy_pattern(
     r"(?:(?:audio|wav|recording|rec|file|speaker|speech|mic|stereo|call) ?)*"
     r"(?:channels?|chans?|ch|side|声道|通道|канал|kanal|canal)(?: ?(?:id|index|idx|number|no|nr|num|selector|name))?"
 )
-_SIDED = re.compile(r"(?:mic|microphone|track|leg|party|direction|position)(?: ?(?:id|name|type))?")
-_SPEAKER = re.compile(
+_SIDED = lazy_pattern(r"(?:mic|microphone|track|leg|party|direction|position)(?: ?(?:id|name|type))?")
+_SPEAKER = lazy_pattern(
     r"(?:speaker|spkr?|talker|narrator|reader|participant|subject|informant|client|contributor|actor|actress|"
     r"voice actor|voice talent|user|voice|sprecher(?:in)?|locuteur|locutrice|hablante|locutor|parlante|"
     r"spreker|диктор|спикер|说话人|發言人|发言人|话者|話者)"
     r"(?: ?(?:id|name|code|key|label|number|no|nr|num|index|idx|uid|uuid|hash|pseudonym|alias|编号))?"
 )
-_ABOUT_SPEAKER = re.compile(
+_ABOUT_SPEAKER = lazy_pattern(
     r"\b(?:age|sex|gender|accent|dialect|language|lang|native|country|region|count|rate|turn|embedding|role|type|"
     r"consent|email|age group|education|birth|year|level|emotion|style)s?\b"
 )
 _SEXES = frozenset("m f w male female man woman boy girl männlich weiblich 男 女".split())  # noqa: SIM905
-_SPEAKER_WORD = re.compile(r"\b(?:speaker|spkr?|talker|narrator|说话人|话者)s?\b")
-_SPLIT = re.compile(
+_SPEAKER_WORD = lazy_pattern(r"\b(?:speaker|spkr?|talker|narrator|说话人|话者)s?\b")
+_SPLIT = lazy_pattern(
     r"(?:data ?)?(?:sets?|splits?|partition|fold|subset|usage)(?: ?(?:name|id|type))?"
     r"|(?:ml|data ?set|corpus) ?(?:split|use|usage)"
 )
-_SPLIT_VALUE = re.compile(
+_SPLIT_VALUE = lazy_pattern(
     r"(?:train(?:ing)?|dev(?:elopment)?|val(?:id(?:ation)?)?|test(?:ing)?|eval(?:uation)?)"
     r"(?:[-_ ]?(?:set|split|data|clean|other|[0-9]{1,4})){0,3}",
     re.IGNORECASE,
 )
 """Not "device", nor names of corpora such as test_ted."""
-_COUNT = re.compile(r"channels|chans")
+_COUNT = lazy_pattern(r"channels|chans")
 """Names that count the channels, unless a list says which."""
 _CHANNEL_WORDS = frozenset(
     """

@@ -3,20 +3,22 @@
 import re
 from collections.abc import Sequence
 
+from voxline.text.lazy_pattern import lazy_pattern
+
 APOSTROPHES = "'’‘ʼʻ`´‛＇\u055a"
 _ELIDED = "tis|twas|twere|twill|cause|cos|em|im|til|till|n|bout|round|neath|s|t|k|m|d|ll|re|ve|l|il|[0-9]{2}s?"
 """English, Dutch and Maltese words, endings apart, and years that begin with an apostrophe: it opens no quote."""
-_OPENS_OR_CLOSES = re.compile(
+_OPENS_OR_CLOSES = lazy_pattern(
     # The l of 'l'acqua' has an apostrophe of its own, and is no word behind an elision; '"Go" he said' has two marks.
     rf"((?<![^\W_])(?<!')(?:'(?='(?i:{_ELIDED})(?!\w|'\w))|'+(?=[\"“«„¿¡(\[]{{0,3}}\w)(?!(?i:{_ELIDED})(?!\w|'\w))))"
     r"|(?<=[^\s'])'+(?![^\W_]|')"
 )
-_AS_LETTER = re.compile(
+_AS_LETTER = lazy_pattern(
     r"(?:[bgkpqx]|tz)'(?!(?:s|t|d|m|n|re|ve|ll|em|er)\b)[a-z]|(?!a'am\b)(?<!q)[aeiou]'[aiou]",
     re.IGNORECASE,
 )
 """What no elision and no word of English or a Romance language has: apostrophes of glottal stops."""
-_Q_WITHOUT_U = re.compile(r"(?<!\w)(?!iraqi|burqa|faqir)[a-z]+q[a-tv-z][a-z]*")
+_Q_WITHOUT_U = lazy_pattern(r"(?<!\w)(?!iraqi|burqa|faqir)[a-z]+q[a-tv-z][a-z]*")
 """A word of such a language too, where a text has several; names (Nasdaq, Tariq) and capitals (IQ, FAQ) are none."""
 _DUTCH = (
     "morgens|ochtends|middags|namiddags|voormiddags|avonds|nachts|zomers|winters|maandags|dinsdags|woensdags|donderdags|"
@@ -24,13 +26,13 @@ _DUTCH = (
     "hertogenbosch|gravenhage|gravenzande|gravendeel|heerenberg"
 )
 """What 's stands before as a word of its own."""
-_APART_BEFORE = re.compile(
+_APART_BEFORE = lazy_pattern(
     rf"(?<=[A-Za-z]) (?=['’](?:s(?![ -](?:{_DUTCH})\b)|d|re|ve|ll)(?![\w'’]))|(?<=\bi) (?=['’]m(?![\w'’]))"
     r"|(?<=[a-z]) (?=n['’]t(?![\w'’]))",
     re.IGNORECASE,
 )
 _VOWEL = "[aeiouyhàâäéèêëîïôöùûüœæ]"
-_APART_BOTH = re.compile(
+_APART_BOTH = lazy_pattern(
     # Before a vowel, and with two spaces: in "vitamin C 'is' good" and "plan C ' was ' bad" are quotes.
     rf"(?<![\w'’])(?:[cdjlmnst]|qu) ['’] (?={_VOWEL})"
     r"|(?<![\w'’])(?:jusqu|lorsqu|puisqu|quoiqu|presqu|quelqu|aujourd) ['’] ?(?=[^\W\d_])"
@@ -40,7 +42,7 @@ _APART_BOTH = re.compile(
     re.IGNORECASE,
 )
 """Spaces around the apostrophes of elisions: it 's, is n't, l ' homme."""
-_BESIDE_SPACE = re.compile(" n?['’]", re.IGNORECASE)
+_BESIDE_SPACE = lazy_pattern(" n?['’]", re.IGNORECASE)
 PLAIN_APOSTROPHES = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
 """A table for `str.translate`: each apostrophe is the one of ASCII."""
 

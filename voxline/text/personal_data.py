@@ -8,6 +8,8 @@ recognized by their form. A name is recognized only where somebody introduces he
 import re
 from collections.abc import Iterator
 
+from voxline.text.lazy_pattern import lazy_pattern
+
 PHONE = "phone number"
 EMAIL = "e-mail address"
 CARD = "card number"
@@ -26,7 +28,7 @@ MIN_LONG_NUMBER = 9
 
 _WIDE = {ord(wide): str(digit) for digit, wide in enumerate("０１２３４５６７８９")} | {ord("＠"): "@", ord("－"): "-"}
 
-_ANY_DIGIT = re.compile(r"\d")
+_ANY_DIGIT = lazy_pattern(r"\d")
 
 # Spoken digits
 
@@ -40,12 +42,12 @@ _TIMES = {"double": 2, "triple": 3}
 _HANZI = dict(zip("零〇幺一二两三四五六七八九", "0011223456789", strict=True))
 _WORD = "|".join(_WORDS)
 _DIGIT = rf"(?:\b(?:(?:double|triple)\s+)?(?:{_WORD})\b|[{''.join(_HANZI)}]|\d)"
-_RUN = re.compile(rf"\+?\(?{_DIGIT}(?:[\s().\-–]{{0,3}}(?:,\s)?{_DIGIT}){{5,}}[xX]?(?!\w)", re.IGNORECASE)
-_ELEMENT = re.compile(rf"(double|triple)?\s*\b({_WORD})\b|([{''.join(_HANZI)}])|(\d)|([xX])$", re.IGNORECASE)
+_RUN = lazy_pattern(rf"\+?\(?{_DIGIT}(?:[\s().\-–]{{0,3}}(?:,\s)?{_DIGIT}){{5,}}[xX]?(?!\w)", re.IGNORECASE)
+_ELEMENT = lazy_pattern(rf"(double|triple)?\s*\b({_WORD})\b|([{''.join(_HANZI)}])|(\d)|([xX])$", re.IGNORECASE)
 _SPOKEN = frozenset([*_WORDS, *_TIMES])
-_HANZI_RUN = re.compile(f"[{''.join(_HANZI)}]{{6}}")
-_DATE = re.compile(r"\b(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d\d))\b")
-_COUNTED = re.compile("(?:0?123456789|0?12345678|0?1234567|0?123456|0?12345|0?1234|0?123)+|9876543210?")
+_HANZI_RUN = lazy_pattern(f"[{''.join(_HANZI)}]{{6}}")
+_DATE = lazy_pattern(r"\b(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d\d))\b")
+_COUNTED = lazy_pattern("(?:0?123456789|0?12345678|0?1234567|0?123456|0?12345|0?1234|0?123)+|9876543210?")
 
 # As a recording has a number that is written in groups of four.
 _TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -57,28 +59,28 @@ _VALUES |= {word: 10 * number for number, word in enumerate(_TENS, start=2)}
 _UNIT = f"(?:{'|'.join(_UNITS)})"
 _BELOW_HUNDRED = f"(?:{'|'.join(_TEENS)}|(?:{'|'.join(_TENS)})(?:[- ]{_UNIT})?|{_UNIT})"
 _SPOKEN_DIGIT = f"(?:zero|oh|{_UNIT})"
-_FOUR = re.compile(
+_FOUR = lazy_pattern(
     rf"\b{_UNIT} thousand(?: {_UNIT} hundred)?(?: (?:and )?{_BELOW_HUNDRED})?\b(?! (?:hundred|thousand))"
     rf"|\b{_SPOKEN_DIGIT}(?: {_SPOKEN_DIGIT}){{3}}\b"
 )
-_FOUR_GROUPS = re.compile(rf"(?:{_FOUR.pattern})(?:,? (?:{_FOUR.pattern})){{3}}")
+_FOUR_GROUPS = lazy_pattern(rf"(?:{_FOUR.pattern})(?:,? (?:{_FOUR.pattern})){{3}}")
 
 # Cards: Visa, Mastercard, American Express, JCB, Diners, Discover, UnionPay.
-_ISSUER = re.compile(r"4|5[1-5]|2(?:22[1-9]|2[3-9]|[3-6]|7[01]|720)|3[47]|35|3[068]|6(?:011|4[4-9]|5|2)")
-_CHINESE_MOBILE = re.compile(r"(?:0{0,2}86)?1[3-9]\d{9}")
-_AMERICAN = re.compile(r"1?[2-9]\d\d[2-9]\d{6}")
-_LOCAL = re.compile(r"\(?\d{3}\)?[-. ]{1,2}(?:\d{3}[-. ])?\d{4}")
-_SOCIAL_SECURITY = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}")
-_DECIMAL = re.compile(r"\d+\.\d+")
-_CHINESE_ID = re.compile(r"[1-9]\d{5}(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{3}[\dXx]")
-_ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+_ISSUER = lazy_pattern(r"4|5[1-5]|2(?:22[1-9]|2[3-9]|[3-6]|7[01]|720)|3[47]|35|3[068]|6(?:011|4[4-9]|5|2)")
+_CHINESE_MOBILE = lazy_pattern(r"(?:0{0,2}86)?1[3-9]\d{9}")
+_AMERICAN = lazy_pattern(r"1?[2-9]\d\d[2-9]\d{6}")
+_LOCAL = lazy_pattern(r"\(?\d{3}\)?[-. ]{1,2}(?:\d{3}[-. ])?\d{4}")
+_SOCIAL_SECURITY = lazy_pattern(r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}")
+_DECIMAL = lazy_pattern(r"\d+\.\d+")
+_CHINESE_ID = lazy_pattern(r"[1-9]\d{5}(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{3}[\dXx]")
+_ACCOUNT = lazy_pattern(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 # In small letters too, and apart from the words behind it: most countries have letters for the bank alone.
-_NUMBERED_ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z]{4})?(?: ?\d{4}){2,7}(?: ?\d{1,3})?\b", re.IGNORECASE)
+_NUMBERED_ACCOUNT = lazy_pattern(r"\b[A-Z]{2}\d{2}(?: ?[A-Z]{4})?(?: ?\d{4}){2,7}(?: ?\d{1,3})?\b", re.IGNORECASE)
 
 # Addresses
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_SPOKEN_EMAIL = re.compile(
+_EMAIL = lazy_pattern(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_SPOKEN_EMAIL = lazy_pattern(
     r"\b[\w.-]+(?: (?:dot|underscore|dash) [\w-]+)* at (?:[\w-]+ dot )+"
     r"(?:com|org|net|edu|gov|io|info|co|me|de|fr|uk|cn)\b",
     re.IGNORECASE,
@@ -90,15 +92,17 @@ _NUMBER_WORD = (
 _NAMED = (
     r"(?!(?:the|a|an|of|on|in|at|to|down|up|and|or|from|people|men|times|years?|hours?|minutes?|miles?)\b)[^\W\d_]+"
 )
-_STREET = re.compile(
+_STREET = lazy_pattern(
     rf"\b(?:\d{{1,5}}[a-z]?|(?:{_NUMBER_WORD})(?:[ -](?:{_NUMBER_WORD}))+),?(?: {_NAMED}){{1,2}} "
     r"(?:street|st|avenue|ave|road|rd|lane|boulevard|blvd|drive|terrace)\b",
     re.IGNORECASE,
 )
-_GERMAN_STREET = re.compile(r"\b[^\W\d_]{3,}(?:straße|strasse|str\.|gasse|allee) \d{1,4}[a-z]?\b", re.IGNORECASE)
-_CHINESE_STREET = re.compile(r"[\u4e00-\u9fff]{1,6}(?:路|街|大道|巷|弄|胡同)[0-9零〇一二三四五六七八九十百]{1,6}[号號]")
+_GERMAN_STREET = lazy_pattern(r"\b[^\W\d_]{3,}(?:straße|strasse|str\.|gasse|allee) \d{1,4}[a-z]?\b", re.IGNORECASE)
+_CHINESE_STREET = lazy_pattern(
+    r"[\u4e00-\u9fff]{1,6}(?:路|街|大道|巷|弄|胡同)[0-9零〇一二三四五六七八九十百]{1,6}[号號]"
+)
 _NO_NAME = r"(?!(?:not|on|in|at|of|to|the|a|what|that|this|too|very|already|also|spelled|misspelled|wrong)\b)"
-_INTRODUCED = re.compile(
+_INTRODUCED = lazy_pattern(
     rf"\bmy (?:full |first |last )?name is {_NO_NAME}(?P<name>[^\W\d_]+(?: [^\W\d_]+)?)"
     r"|\bthis is (?P<caller>[^\W\d_]+(?: [^\W\d_]+)?) (?:speaking|calling)\b"
     r"|我(?:的名字)?(?:叫|是叫)(?P<hanzi>[\u4e00-\u9fff]{2,3})|我姓(?P<family>[\u4e00-\u9fff])",
@@ -112,7 +116,7 @@ _CLUES = frozenset(
         *("name", "dot", "speaking", "calling", "thousand"),
     ]
 )
-_CLUE = re.compile(rf"[\d@我号號]|{_HANZI_RUN.pattern}")
+_CLUE = lazy_pattern(rf"[\d@我号號]|{_HANZI_RUN.pattern}")
 
 
 def personal_data(text: str) -> list[tuple[str, int, int]]:

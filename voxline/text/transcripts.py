@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from voxline.text.apostrophes import APOSTROPHES, join_apostrophes, remove_quotes
+from voxline.text.lazy_pattern import lazy_pattern
 
 NOISES = (
     "noise", "background noise", "static", "music", "silence", "sil", "pause", "beep", "tone", "click", "applause",
@@ -49,21 +50,21 @@ _NOT_UNDERSTOOD = (
 )
 _TAG_TIME = r"(?:[ ,@]*[0-9]{1,2}(?::[0-9]{2}){1,2}(?:\.[0-9]+)?)"
 """The time that transcription services write within a tag: [crosstalk 00:12:34]."""
-_NOT_UNDERSTOOD_TAG = re.compile(
+_NOT_UNDERSTOOD_TAG = lazy_pattern(
     # Fisher writes (( )) for speech that nobody understood, others (?).
     rf"[\[<({{]\s*(?:(?:{_NOT_UNDERSTOOD}){_TAG_TIME}?\s*/?|\?+\s*)[\]>)}}]|\(\(\s*\)\)"
     rf"|(?<!\S)(?:/(?:{_NOT_UNDERSTOOD})/|!(?:{_NOT_UNDERSTOOD}))(?!\w)",
     re.IGNORECASE,
 )
-_MAY_HIDE = re.compile(r"[\[<({/!*_%]|[xX]{3}|[yY]{3}")
+_MAY_HIDE = lazy_pattern(r"[\[<({/!*_%]|[xX]{3}|[yY]{3}")
 """What each of these has, and few texts: they take ten times as long to look for."""
-_SPOKEN_LAUGHING = re.compile(r"\[laughter-([^\]\s]{1,40})\]", re.IGNORECASE)
+_SPOKEN_LAUGHING = lazy_pattern(r"\[laughter-([^\]\s]{1,40})\]", re.IGNORECASE)
 """A word that was said while laughing, in Switchboard."""
-_TAG = re.compile(
+_TAG = lazy_pattern(
     r"\[[^\]\[]{1,40}\]|<[^<>]{1,40}>|\([^()]{1,40}\)|\{[^{}]{1,40}\}|（[^（）]{1,40}）|【[^【】]{1,40}】"
     r"|\+[^+]{1,40}\+|\*[^*]{1,40}\*|#[^#]{1,40}#|%[^%]{1,40}%"
 )
-_MARKUP = re.compile(
+_MARKUP = lazy_pattern(
     r"</?(?:i|b|u|em|strong|span|font|c|v|ruby|rt|lang|(br|p))(?:[ .][^<>]{0,80})?/?>|<[0-9:.]{5,12}>"
     r"|(?:(?<=^)|(?<=[.?!]\s))>{2,3}(?:\s?(?-i:[A-Z][A-Z.' -]{0,30}[A-Z.]):(?=\s[^>]{0,80}?(?-i:[a-z])))?"
     r"(?=\s|[^\W\d_]|$)"
@@ -71,23 +72,23 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 """Of subtitles and pages, changes of speakers (>>, >> JOHN:), and times; what is in a group stands between words."""
-_NAMED_MARK = re.compile(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
+_NAMED_MARK = lazy_pattern(r"<(?:comma|period|questionmark|exclamationpoint)>", re.IGNORECASE)
 """Punctuation as GigaSpeech writes it."""
 EVERY_TAG = {
-    pair: re.compile(f"{re.escape(pair[0])}[^{re.escape(pair[0])}{re.escape(pair[2])}]{{1,200}}{re.escape(pair[2])}")
+    pair: lazy_pattern(f"{re.escape(pair[0])}[^{re.escape(pair[0])}{re.escape(pair[2])}]{{1,200}}{re.escape(pair[2])}")
     for pair in ("[*]", "(*)", "<*>", "{*}", "（*）", "【*】")
 }
 """Tags that stand for every string in a pair of brackets."""
 _MOST_NESTED = 3
-_VARIANT = re.compile(r"(?<=[^\W\d_])_1(?!\w)")
+_VARIANT = lazy_pattern(r"(?<=[^\W\d_])_1(?!\w)")
 """Behind a word that is said in another way, in Switchboard: about_1."""
-_SMILEY = re.compile(r"(?<!\S)[:;][-']?[DPp](?=[\s.,!?]|$)")
+_SMILEY = lazy_pattern(r"(?<!\S)[:;][-']?[DPp](?=[\s.,!?]|$)")
 """Its letter is no word."""
-_HESITATION = re.compile(r"(?<![\w%])%(?=(?:[aeou]h+|u[hm]+|h?mm*|hm+|[aeo]r+m*|[ae]h+m*)(?!\w))", re.IGNORECASE)
+_HESITATION = lazy_pattern(r"(?<![\w%])%(?=(?:[aeou]h+|u[hm]+|h?mm*|hm+|[aeo]r+m*|[ae]h+m*)(?!\w))", re.IGNORECASE)
 """Before a sound such as uh, in corpora of the LDC."""
-_SILENCE = re.compile(r"(?<!\S)!([A-Za-z]{2,20}(?:[_-][A-Za-z]{2,20})?)(?!\S)")
+_SILENCE = lazy_pattern(r"(?<!\S)!([A-Za-z]{2,20}(?:[_-][A-Za-z]{2,20})?)(?!\S)")
 """Sounds as HTK and Kaldi write them: !SIL."""
-_BROKEN_WORD = re.compile(
+_BROKEN_WORD = lazy_pattern(
     r"(?:[^\W\d_]|(?<=[^\W\d_])')(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])|(?:\[[\w']{1,20}\]|[({][^\W\d_]{1,20}[)}])-?[^\W\d_]"
     r"|\[[^\W\d_][\w']{0,20}/[^\W\d_][\w']{0,20}\]"
 )
@@ -95,9 +96,9 @@ _BROKEN_WORD = re.compile(
 
 Two words of which nobody knows which was said: [it's/its].
 """
-_HIDDEN_WORD = re.compile(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
+_HIDDEN_WORD = lazy_pattern(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?![\w-])|%hesitation\b", re.IGNORECASE)
 _BARE_NAMES = "NSN|SPN|NPS|NOISE|LAUGHTER|LAUGH|COUGH|BREATH|MUSIC|SILENCE|CLICK|EXH|INH|SMACK"
-_CODE = re.compile(
+_CODE = lazy_pattern(
     # Sounds without brackets: SIL, NSN, _NOISE_, $NOISE, !EXH.
     rf"(?<!\S)(?:NSN|SPN|SIL|[$~_!](?:{_BARE_NAMES}|SIL)[~_]?|(?:{_BARE_NAMES}|SIL)_|nsn|spn)(?!\S)"
     # CHAT, of children's and patients' speech: &-um, &=laughs, hm@i, [//], +... at the end, and +< at the beginning.
@@ -106,17 +107,17 @@ _CODE = re.compile(
     # Pauses, as conversations are written: (0.5), (.)
     r"|(?<!\S)\([0-9]?\.[0-9]{1,2}\)(?!\w)"
 )
-_MAY_HAVE_CODE = re.compile(r"[A-Z]_|[$~_!][A-Z]|NSN|SPN|SIL|nsn|spn|&[-~+=]|@|\[/|\+|\([0-9]?\.")
-_REDACTED = re.compile(
+_MAY_HAVE_CODE = lazy_pattern(r"[A-Z]_|[$~_!][A-Z]|NSN|SPN|SIL|nsn|spn|&[-~+=]|@|\[/|\+|\([0-9]?\.")
+_REDACTED = lazy_pattern(
     r"[\[<{]\s*((?:redacted|anonymi[sz]ed|masked|pii|phi|name|first name|last name|person|phone|phone number|"
     r"email|address|ssn|credit card|card number|account number|location|organi[sz]ation|date of birth|dob)s?)"
     r"[ _-]?[0-9]{0,3}\s*[\]>}]",
     re.IGNORECASE,
 )
 """Words that were taken out of a text, but not out of its recording."""
-_TOKEN = re.compile(r"<\|[^<>|]{1,40}\|>")
+_TOKEN = lazy_pattern(r"<\|[^<>|]{1,40}\|>")
 """Of a recognizer such as Whisper."""
-_UNKNOWN_TAG = re.compile(r"<[A-Za-z/][^<>]{0,60}>")
+_UNKNOWN_TAG = lazy_pattern(r"<[A-Za-z/][^<>]{0,60}>")
 Marks = Literal["vowel_signs", "stress_marks"]
 """Signs above and below letters that a text may have now and then."""
 
@@ -134,19 +135,19 @@ _STRETCHED = "\u0640\u07fa\u180a"
 """Lines within Arabic, N'Ko and Mongolian words."""
 _ARABIC_SIGNS = "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
 _HEBREW_SIGNS = "\u0591-\u05bd\u05bf-\u05c5\u05c7"
-_VOWEL_SIGNS = re.compile(f"[{_ARABIC_SIGNS}{_HEBREW_SIGNS}]")
+_VOWEL_SIGNS = lazy_pattern(f"[{_ARABIC_SIGNS}{_HEBREW_SIGNS}]")
 """Arabic harakat and Hebrew niqqud with the signs for chanting; not the Arabic madda and hamza, which make letters."""
 _STRESS_MARKS = "\u0300\u0301"
 _FOLDED = ("<wide>", "<narrow>", "<small>", "<initial>", "<medial>", "<final>", "<isolated>")
 """Forms that differ in looks alone: full and half width, small marks, Arabic letters within and at ends of words."""
 _LIGATURES = range(0xFB00, 0xFB07)
 
-_LONE_QUOTES = re.compile(r"'{2,}|(?<![\w'])'+(?![\w'])")
+_LONE_QUOTES = lazy_pattern(r"'{2,}|(?<![\w'])'+(?![\w'])")
 _TURNED_COMMA = "ʻ"
 _APOSTROPHE_LETTER = "ʼ"
-_TURNED = re.compile(r"(?<=\w)[‘`]")
-_UZBEK = re.compile(r"(?<=[oOgG])['’](?=\w)")
-_SELECTORS = re.compile("[\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_TURNED = lazy_pattern(r"(?<=\w)[‘`]")
+_UZBEK = lazy_pattern(r"(?<=[oOgG])['’](?=\w)")
+_SELECTORS = lazy_pattern("[\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that choose the glyph of the character before them, as in Japanese names and Mongolian."""
 _JOINER = "\u200d"
 _NO_JOINER = "\u200c"
@@ -163,39 +164,39 @@ _JOINED_LETTERS = {
 Without its joiner each is another word: the Marathi for "valleys" is that for "ocean", the Malayalam for "he" that for
 "to him".
 """
-_JOINED_LETTER = re.compile("|".join(_JOINED_LETTERS))
+_JOINED_LETTER = lazy_pattern("|".join(_JOINED_LETTERS))
 _TYPED_APART = (
-    (re.compile("\u0e40\u0e40"), "\u0e41"),
-    (re.compile("\u0e4d([\u0e48-\u0e4b]?)\u0e32"), "\\1\u0e33"),
-    (re.compile("\u0ec0\u0ec0"), "\u0ec1"),
-    (re.compile("\u0ecd([\u0ec8-\u0ecb]?)\u0eb2"), "\\1\u0eb3"),
+    (lazy_pattern("\u0e40\u0e40"), "\u0e41"),
+    (lazy_pattern("\u0e4d([\u0e48-\u0e4b]?)\u0e32"), "\\1\u0e33"),
+    (lazy_pattern("\u0ec0\u0ec0"), "\u0ec1"),
+    (lazy_pattern("\u0ecd([\u0ec8-\u0ecb]?)\u0eb2"), "\\1\u0eb3"),
 )
 """Thai and Lao vowels that are often typed as two letters that look the same; no word has both side by side."""
-_MIDDLE_DOT = re.compile("(?<=[lL])[\u2022\u2027\u2219\u22c5](?=[lL])")
+_MIDDLE_DOT = lazy_pattern("(?<=[lL])[\u2022\u2027\u2219\u22c5](?=[lL])")
 """A mark that is typed for that of the Catalan l·l."""
 _KURDISH_E = "\u06d5"
 _KURDISH_E_AS_HEH = "\u0647\u200c"
 """How the Kurdish letter e is typed where a keyboard lacks it; without the mark it is an h."""
 _NTA = "\u0d28\u0d4d\u0d31"
 _NTA_AS_CHILLU = "\u0d7b\u0d4d\u0d31"
-_BENGALI_RYA = re.compile("(?<=[\u09b0\u09f0])[\u200c\u200d](?=\u09cd\u09af)")
-_MEANT_JOINER = re.compile(f"({_BENGALI_RYA.pattern}|(?<=[\u1820-\u18aa])\u180e)")
+_BENGALI_RYA = lazy_pattern("(?<=[\u09b0\u09f0])[\u200c\u200d](?=\u09cd\u09af)")
+_MEANT_JOINER = lazy_pattern(f"({_BENGALI_RYA.pattern}|(?<=[\u1820-\u18aa])\u180e)")
 """In the Bengali ra with ya below it, as in "rank", which else is a ra above a ya; before a Mongolian final vowel."""
-_MEANT_FORMATS = re.compile("[\u0600-\u0605\u0890\u0891\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f]")
+_MEANT_FORMATS = lazy_pattern("[\u0600-\u0605\u0890\u0891\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f]")
 """Of the category Cf, but seen, or between a text and its note."""
 _ENDS_OF_VERSES = "\u06dd\u08e2"
 _WORD_ENDS = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa00-\uaadf"
 """Scripts of South East Asia and Tibet, which mark the end of a word with a space of no width."""
-_SHOWN_WORD_END = re.compile(f"(?<=[{_WORD_ENDS}]){_WORD_END}+|{_WORD_END}+(?=[{_WORD_ENDS}])")
-_DIGIT_MARK = re.compile(
+_SHOWN_WORD_END = lazy_pattern(f"(?<=[{_WORD_ENDS}]){_WORD_END}+|{_WORD_END}+(?=[{_WORD_ENDS}])")
+_DIGIT_MARK = lazy_pattern(
     r"((?<=\d)[.,:;/_'’·‧٫٬،\u2010-\u2014-](?=\d)"  # 3.5, 10:30, 1/2, 5–6
     r"|(?<=\d)\s[\u2010-\u2013-]\s(?=\d)|(?<![^\s(\[{'‘“„«$€£¥~])(?:[\u2010-\u2013-]\.?|\.)(?=\d)"  # 5 - 3, .5, -5
     r"|(?<=\d[eE])-(?=\d)|(?<=\d['’′]\d)\"|(?<=\d['’′]\d\d)\")"  # 1e-3, 5'10"
 )
 """A mark that a number has a part of its meaning from."""
 _HEBREW = "\u05d0-\u05ea"
-_QUOTE_AS_GERSHAYIM = re.compile(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
-_QUOTE_AS_GERESH = re.compile(rf"(?<=[{_HEBREW}])[{APOSTROPHES}{_LOW_QUOTE}]")
+_QUOTE_AS_GERSHAYIM = lazy_pattern(rf"(?<=[{_HEBREW}])\"(?=[{_HEBREW}])")
+_QUOTE_AS_GERESH = lazy_pattern(rf"(?<=[{_HEBREW}])[{APOSTROPHES}{_LOW_QUOTE}]")
 
 
 def normalize_transcript(
@@ -391,8 +392,10 @@ def unknown_tag(text: str) -> str:
     return tag[0] if tag else ""
 
 
-_ENTITY = re.compile(r"&(?:#[0-9]{1,6}|#[xX][0-9A-Fa-f]{1,5}|[A-Za-z][A-Za-z0-9]{1,30});|&(?:amp|nbsp|quot|apos|#39)\b")
-_PERCENT_CODES = re.compile(
+_ENTITY = lazy_pattern(
+    r"&(?:#[0-9]{1,6}|#[xX][0-9A-Fa-f]{1,5}|[A-Za-z][A-Za-z0-9]{1,30});|&(?:amp|nbsp|quot|apos|#39)\b"
+)
+_PERCENT_CODES = lazy_pattern(
     r"(?<=[^\W\d_])%(?:2[0-9A-F]|3[ABDF])(?=[^\W\d_])|(?<=[^\W\d_])(?:%[C-E][0-9A-F](?:%[89AB][0-9A-F]){1,2})+",
     re.IGNORECASE,
 )
@@ -402,7 +405,7 @@ _ALSO_BEHIND_LETTERS = frozenset("…‘’“”•–— ¡«»¿‚„‹›\
 """Of these, those that stand behind letters with accents in good texts: «\u00a0là\u00a0», CAFÉ…, and letters."""
 _ANY_BEHIND = re.escape(_SECOND_BYTES)
 _SIGN_BEHIND = re.escape("".join(sign for sign in _SECOND_BYTES if sign not in _ALSO_BEHIND_LETTERS))
-_TWICE_ENCODED = re.compile(
+_TWICE_ENCODED = lazy_pattern(
     # Two bytes, of which the second is no usual mark, or stands within a word.
     rf"[ÂÃ][{_SIGN_BEHIND}]|[ÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞß](?![ªº])[{_SIGN_BEHIND}]|(?<=[a-z0-9])[ÂÃ][{_ANY_BEHIND}]"
     rf"|[ÂÃ][{_ANY_BEHIND}](?=[a-z])"
@@ -415,9 +418,9 @@ _TWICE_ENCODED = re.compile(
 """UTF-8 that was read in another encoding and written again."""
 
 
-_LINK = re.compile(r"!?\[([^\[\]]{1,200})\]\((?:https?://|www\.|mailto:|/)[^()\s]{0,500}\)")
+_LINK = lazy_pattern(r"!?\[([^\[\]]{1,200})\]\((?:https?://|www\.|mailto:|/)[^()\s]{0,500}\)")
 """Of Markdown, whose address is not said."""
-_LOST_LETTER = re.compile(
+_LOST_LETTER = lazy_pattern(
     "(?<![A-Za-z\u00c0-\u024f/=&.])([A-Za-z\u00c0-\u024f]++)(\\?{1,3})([a-z\u00df-\u00ff]++)(?!=)"
 )
 """Not within an address: youtube.com/watch?v=abc."""
@@ -428,7 +431,7 @@ _BESIDE_QUESTIONS = frozenset(
     """.split()  # noqa: SIM905 - a table in lines
 )
 """Words before or behind a question mark that lacks its space: what?no way."""
-_LOST_APOSTROPHE = re.compile("s|t|d|m|re|ve|ll")
+_LOST_APOSTROPHE = lazy_pattern("s|t|d|m|re|ve|ll")
 
 
 def decode_entities(text: str) -> str:
