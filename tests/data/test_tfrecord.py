@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,37 @@ def test_an_example_decodes_to_what_was_encoded(features: dict[str, list[bytes]]
     assert decode_example(encode_example(features)) == features
 
 
+@settings(deadline=None, max_examples=200)
+@given(st.dictionaries(st.text(min_size=3, max_size=3), VALUES, max_size=6))  # of one length: see below
+def test_an_example_has_the_bytes_that_protobuf_gives_it(features: dict[str, list[Any]]) -> None:
+    import tensorflow as tf
+
+    kinds = {bytes: ("bytes_list", tf.train.BytesList), int: ("int64_list", tf.train.Int64List)}
+    theirs = tf.train.Example()
+    for name, values in features.items():
+        feature = theirs.features.feature[name]
+        if values:
+            kind, message = kinds.get(type(values[0]), ("float_list", tf.train.FloatList))
+            getattr(feature, kind).CopyFrom(message(value=values))
+        else:
+            feature.SetInParent()
+    # Names are sorted, but protobuf's Python puts one that begins another behind it, unlike its C++.
+    assert encode_example(features) == theirs.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 3.4028235677973366e38, float("inf")])
+def test_a_float_beyond_its_32_bits_is_what_protobuf_makes_of_it(value: float) -> None:
+    import tensorflow as tf
+
+    [theirs] = tf.train.FloatList(value=[value]).value
+    assert decode_example(encode_example({"number": value})) == {"number": [theirs]}
+
+
+def test_a_number_of_more_than_64_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="9223372036854775808 is no number of 64 bits"):
+        encode_example({"number": 2**63})
+
+
 @settings(deadline=None, max_examples=20)
 @given(records=st.lists(st.binary(max_size=300), max_size=8))
 def test_records_come_back_in_order(records: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -42,7 +74,13 @@ def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
     import tensorflow as tf
 
     numbers = np.arange(12, dtype=np.float32).reshape(4, 3)
-    written = {"id": "früh".encode(), "features": numbers.tobytes(), "frames": 4, "speed": 0.9, "labels": [1, -2, 3]}
+    written: dict[str, Any] = {
+        "id": "früh".encode(),
+        "features": numbers.tobytes(),
+        "frames": 4,
+        "speed": 0.9,
+        "labels": [1, -2, 3],
+    }
     path = write_all(tmp_path / "ours.tfrecord", [encode_example(written), encode_example({"frames": 5})])
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
     assert len(records) == 2
