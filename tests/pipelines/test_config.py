@@ -1,6 +1,7 @@
 """The config of a run: strict, told where a fault stands, and completed in one place."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -340,6 +341,16 @@ def test_the_config_of_a_refresh_imports_no_family(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+def test_no_pattern_of_a_setting_repeats_all_letters_of_unicode_many_times() -> None:
+    r"""pydantic takes 50 ms to compile `\w{1,128}`, in each command that loads a config."""
+    schema = (ROOT / "configs/schema.json").read_text(encoding="utf-8")
+    patterns = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', schema)
+    assert len(patterns) > 20
+    assert not [
+        pattern for pattern in map(json.loads, patterns) if re.search(r"\\[wWdDsS][^\]]*\]?\{\d*,?\d{2,}\}", pattern)
+    ]
 
 
 def test_a_pipeline_that_is_no_name_is_refused(tmp_path: Path) -> None:
