@@ -23,10 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from voxline.audio.worker_process import fork_workers
-from voxline.garbage import collect_rarely, leave_garbage_at_exit
+from voxline.garbage import collect_rarely, keep_all_objects, leave_garbage_at_exit
+from voxline.idle_threads import let_idle_threads_sleep
 
 if TYPE_CHECKING:
     from benchmarks.table import Row
@@ -51,7 +50,10 @@ TARGETS = {
     "1% of the transcripts changed": 0.03,
     "all transcripts changed": 0.03,
 }
-_SHARED_BY_STEPS = ("numpy", "voxline.store.step_cache", "voxline.data.line_cache", "voxline.data.dataset")
+_SHARED_BY_STEPS = (
+    *("numpy", "voxline.store.step_cache", "voxline.store.local", "voxline.data.line_cache", "voxline.data.dataset"),
+    "voxline.audio.decoding",
+)
 """Of what the graph's process imports, the modules that the steps of a refresh use."""
 TINY = 60
 """Utterances of a first refresh that writes byte code, which every installation has after its first run."""
@@ -111,6 +113,8 @@ class Corpus:
     """Recordings of noise, FLAC, with a manifest."""
 
     def __init__(self, folder: Path, count: int, lengths: tuple[float, float]) -> None:
+        import numpy as np
+
         self.folder, self._lengths = folder / "corpus", lengths
         self._random = np.random.default_rng(1)
         self._noise = np.cumsum(self._random.standard_normal(RATE * 60)) % 1 - 0.5
@@ -175,6 +179,7 @@ def once(folder: Path, corpus: Path) -> None:
     # As the command does before it forks the process of a graph, and that process before it forks the steps.
     collect_rarely()
     leave_garbage_at_exit()
+    let_idle_threads_sleep()
     section = _load_config(store, corpus, datasets, first)
     for module in _SHARED_BY_STEPS:
         importlib.import_module(module)
@@ -185,6 +190,7 @@ def once(folder: Path, corpus: Path) -> None:
         sys.stdout.flush()
         if (child := os.fork()) == 0:
             status = 1
+            keep_all_objects()
             try:
                 fork_workers()
                 os.write(write, str(call().folder).encode())
@@ -271,6 +277,7 @@ def reading() -> "Row":
     import statistics
     import tempfile
 
+    import numpy as np
     import soundfile
 
     from benchmarks.table import Row

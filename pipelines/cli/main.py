@@ -14,6 +14,7 @@ import typer
 from voxline.errors import SettingsError, VoxlineError
 from voxline.extras import naming_extras
 from voxline.garbage import collect_rarely, leave_garbage_at_exit
+from voxline.idle_threads import let_idle_threads_sleep
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         collect_rarely()
         leave_garbage_at_exit()
+        let_idle_threads_sleep()
         neutralize_output()
         use_private_umask()
 

@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
 
 from voxline.audio.worker_process import fork_workers
-from voxline.garbage import collect_rarely
+from voxline.garbage import collect_rarely, keep_all_objects
 from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
 from voxline.store.store_locks import reset_snapshot
 
 _SHARED_BY_STEPS = (
     *("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures"),
-    *("voxline.data.line_cache", "voxline.data.dataset"),
+    *("voxline.store.local", "voxline.data.line_cache", "voxline.data.dataset", "voxline.audio.decoding"),
 )
 """Imported once, before the first fork."""
 _NOT_FORKED = ("ssl", "grpc", "tensorflow", "torch")
@@ -244,6 +244,7 @@ def run_in_fork(full_command: list[str], env_vars: dict[str, str] | None = None)
 def _execute(source: str, arguments: list[str], variables: dict[str, str], output: int) -> NoReturn:
     """Runs kfp's executor in a forked process, as if Python had just started, and ends it."""
     status = 1
+    keep_all_objects()
     try:
         # Handlers and open ends of the parent are not this process's.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

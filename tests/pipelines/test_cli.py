@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tests.command import voxline, voxline_process
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
+from voxline.idle_threads import let_idle_threads_sleep
 from voxline.pipelines.cli.main import app, main
 from voxline.pipelines.cli.options import machine_path
 
@@ -194,6 +195,30 @@ def test_train_is_the_command_that_trains(capsys: pytest.CaptureFixture[str]) ->
         main(["train", "asr", "--config", "absent.yaml"])
     assert ended.value.code == 2
     assert "absent.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "timeout"), [(None, "4"), ("20", "20")])
+def test_idle_threads_sleep_unless_the_environment_says_how_long_they_wait(
+    given: str | None, timeout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given)
+    let_idle_threads_sleep()
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == timeout
+
+
+def test_the_command_says_so_before_it_imports_numpy() -> None:
+    code = (
+        "import os, sys; from voxline.pipelines.cli import main as command; assert 'numpy' not in sys.modules\n"
+        "sys.argv = ['voxline', 'help']\n"
+        "try: command.main()\n"
+        "except SystemExit: pass\n"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    assert ended.stdout.splitlines()[-1] == "4"
 
 
 def test_a_process_that_leaves_its_garbage_still_writes_what_it_has_buffered(tmp_path: Path) -> None:
