@@ -41,7 +41,10 @@ class StringColumn:
         # By the number of a name there, the number that it has in this column. No array of NumPy: most columns that are
         # appended are those of a few lines.
         numbers = [self._number(name) for name in names]
-        self._codes.extend([numbers[code] for code in codes])
+        if len(numbers) == 1:  # such as that of drafts, where there are none
+            self._codes.extend(array.array("i", numbers) * len(codes))
+        else:
+            self._codes.extend([numbers[code] for code in codes])
 
     def __len__(self) -> int:
         return len(self._codes)

@@ -150,7 +150,7 @@ class Dataset:
         """The path of a shard on this machine; `read` downloads it if it is in a bucket."""
         if is_remote(shard.path):
             return local_path(shard.path)
-        return Path(os.path.normpath(self.folder / shard.path))
+        return Path(os.path.normpath(os.path.join(self.folder, shard.path)))
 
     def files(self) -> list[Path]:
         return [self.file(shard) for shard in self.shards]
@@ -198,7 +198,7 @@ class Dataset:
                 "speeds": self.speeds,
                 "rows": {"file": ROWS_FILE, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
                 "record_locations": self.record_locations_file,
-                "shards": [dataclasses.asdict(shard) for shard in self.shards],
+                "shards": [vars(shard) for shard in self.shards],
             }
         )
         write_json(folder / DATASET_FILE, values)

@@ -176,23 +176,29 @@ def verify_shard(records: Path, size: int) -> str:
       records: the file of records.
       size: bytes of that file.
     """
-    stats = records.with_suffix(".npy")
-    info = records.parent / SHARD_FILE
-    note = records.parent / DAMAGE_FILE
+    # Paths as text: of the time that this takes for every shard of a dataset, objects of them would be the half.
+    folder = os.path.dirname(records)
+    note = f"{folder}/{DAMAGE_FILE}"
     try:
         status = records.stat()
         if status.st_size != size:
             return f"{records}: cut short, {status.st_size:,} of {size:,} bytes"
 
         # `shard.json` is the newest file of a shard that nobody touched since it was verified.
-        newest, verified = max(status.st_mtime_ns, stats.stat().st_mtime_ns), info.stat().st_mtime_ns
-        if note.exists():
-            return f"{records}: damaged, as an earlier reader noted ({note.read_text(encoding='utf-8').strip()})"
+        newest = max(status.st_mtime_ns, _changed_at(f"{folder}/{records.stem}.npy"))
+        verified = _changed_at(f"{folder}/{SHARD_FILE}")
+        if os.path.lexists(note):
+            noted = Path(note).read_text(encoding="utf-8").strip()
+            return f"{records}: damaged, as an earlier reader noted ({noted})"
         return _verify_content(records) if newest > verified else ""
     except FileNotFoundError as error:
         return f"{error.filename}: absent"
     except (OSError, WorkError) as error:
         return str(error)
+
+
+def _changed_at(path: str) -> int:
+    return os.stat(path).st_mtime_ns  # noqa: PTH116 - as text
 
 
 def report_damage(records: Path, part: str) -> WorkError:
