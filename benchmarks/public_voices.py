@@ -55,6 +55,7 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
 from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.single_step import run_step
+from voxline.serving.speech import FIRST_SECONDS
 from voxline.store.files import atomic_folder, atomic_write, read_json, write_json, write_text
 from voxline.store.hashing import hash_file, hash_value
 
@@ -89,7 +90,7 @@ class Prompt:
 
 
 def rows_as_it_comes(voice: Path, whisper: Path, texts: Path, folder: Path) -> list[Row]:
-    """Words wrong of the imported voice, and its processor time beside Piper's."""
+    """Words wrong of the imported voice, when its sentences begin to sound, and its processor time beside Piper's."""
     model = import_voice(voice, folder)
     recognizer = _recognizer(whisper, folder)
     prompts = [prompt for prompt in split_prompts(texts) if prompt.split == "test"]
@@ -97,6 +98,10 @@ def rows_as_it_comes(voice: Path, whisper: Path, texts: Path, folder: Path) -> l
     errors = [each.words for each in measured]
     name = f"{voice.stem}, {len(errors)} sentences, words wrong by Whisper tiny.en"
     table = [Row.of(name, with_interval(errors), "", _rate(errors), "<=", 0.05)]
+    waits = sorted(_first_audio(Synthesizer(model), prompts))
+    told = f"{1000 * statistics.median(waits):.0f} ms, {1000 * waits[-1]:.0f} ms at most"
+    name = f"{voice.stem}, from a text to its first {FIRST_SECONDS:g} s of sound, streamed; median of {len(waits)}"
+    table.append(Row.of(name, told, "", 1000 * statistics.median(waits), "<=", 150.0))
     if not (PROGRAMS / "piper").exists():
         print(
             f"public_voices: {PROGRAMS} has no Piper to compare with; make test-programs installs it", file=sys.stderr
@@ -392,6 +397,16 @@ def _sound(synthesizer: Synthesizer | None, prompt: Prompt) -> tuple[Array, int]
     if prompt.file is None:
         raise SystemExit(f"{prompt.name}: no recording")
     return read_waveform(prompt.file, PROMPT_RATE), PROMPT_RATE
+
+
+def _first_audio(synthesizer: Synthesizer, prompts: Sequence[Prompt]) -> list[float]:
+    """Seconds from each text to its first chunk, phonemes included."""
+    waits = []
+    for prompt in prompts:
+        start = time.perf_counter()
+        next(synthesizer.stream(prompt.text, first_seconds=FIRST_SECONDS))
+        waits.append(time.perf_counter() - start)
+    return waits
 
 
 def _pace(command: list[str], prompts: Sequence[Prompt]) -> float:

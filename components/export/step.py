@@ -27,7 +27,7 @@ from voxline.store.files import atomic_folder, link_or_copy_tree
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.training.settings import TrainSettings
 
-REVISION = 1
+REVISION = 2
 
 
 @local_inputs("model", without=TRAINING_FOLDERS)

@@ -21,7 +21,8 @@ from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.cli.options import exit_on_signal
 
 if TYPE_CHECKING:
-    from voxline.inference.synthesizer import Speech, Synthesizer
+    from voxline.inference.speech import Speech
+    from voxline.inference.synthesizer import Synthesizer
     from voxline.inference.text_encoder import RefusedTextError, TextEncoder
 
 STDIN = "-"
@@ -217,7 +218,7 @@ def synthesize_to_folder(
       WorkError: the model is damaged, or not a TTS model; or another process writes to the folder.
     """
     from voxline.inference.saved_model import exported_folder, model_digest, read_model_info
-    from voxline.inference.synthesizer import check_speaker
+    from voxline.inference.speech import check_speaker
     from voxline.inference.text_encoder import TextEncoder
     from voxline.store.files import atomic_write, remove_unfinished
     from voxline.store.hashing import hash_value
@@ -365,7 +366,7 @@ class _Spooled:
     def __init__(self, parts: Iterable["Speech"], file: Any) -> None:
         import numpy as np
 
-        from voxline.inference.synthesizer import Speech
+        from voxline.inference.speech import Speech
 
         self._file = file  # float32 samples, little-endian
         self.samples = 0

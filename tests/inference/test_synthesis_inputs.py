@@ -1,5 +1,6 @@
 """Inputs of a synthesis in place of a model's settings: WaveGlow's noise and denoiser, Griffin-Lim's iterations."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 from tests.closeness import assert_close
 from tests.families.test_exported_ops import FEATURES, SIZES_OF_VOCODERS, dataset_of, vocoder, weights_of
-from tests.tone_tts_model import MakeTtsModel
+from tests.tone_tts_model import FEATURES as TONES
+from tests.tone_tts_model import MakeTtsModel, add_onnx_graph
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.errors import SettingsError
 from voxline.families.vocoder.settings import VocoderTrainSettings
@@ -58,6 +60,27 @@ def test_inputs_of_another_vocoder_are_refused(glow: Path, tmp_path: Path) -> No
         Vocoder(tmp_path / "vocos", sampling=Sampling(sigma=0.5))
     measured = time_model(glow, TimingInput(iterations=1, length=0.2), sampling=Sampling(sigma=0.5))
     assert measured["stages"]
+
+
+def test_a_voice_speaks_in_chunks_by_its_vocoder(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    vocoder(TONES, kind="vocos", **SIZES_OF_VOCODERS["vocos"])(tmp_path / "vocos")
+    model = add_onnx_graph(shutil.copytree(make_tts_model(), tmp_path / "model"))
+    voice = Synthesizer(model, vocoder=tmp_path / "vocos")
+    assert voice.vocoder
+    text = '<speak>12.<break time="40ms"/><prosody rate="70%">3456</prosody></speak>'
+    parts = list(voice.stream(text, first_seconds=0.1))
+    assert_close(np.concatenate([part.waveform for part in parts]), voice.speak(text).waveform, relative_to_peak=1e-5)
+    hop = voice.features.hop_length
+    lengths = [len(part.waveform) // hop for part in parts]
+    first = round(0.1 * voice.sample_rate / hop)
+    assert lengths[0] == first
+    assert 2 * first in lengths  # and then twice as many
+
+    # One that cannot be cut speaks whole sentences, and so does Griffin-Lim.
+    vocoder(TONES, kind="waveglow", **SIZES)(tmp_path / "glow")
+    for whole in (Synthesizer(model, vocoder=tmp_path / "glow"), Synthesizer(model)):
+        (part,) = whole.stream("12.", first_seconds=0.1)
+        assert_close(part.waveform, whole.speak("12.").waveform, relative_to_peak=1e-6)
 
 
 def test_iterations_are_an_input_of_a_voice(make_tts_model: MakeTtsModel, glow: Path) -> None:

@@ -48,6 +48,9 @@ class OnnxGraph:
       role: whose graph it is, for messages: "a voice".
       threads: for one batch; None: one for each core.
 
+    Attributes:
+      optional: inputs that may be left out, beside those of `spec`.
+
     Raises:
       WorkError: the file is damaged, or takes or returns something else.
     """
@@ -56,6 +59,7 @@ class OnnxGraph:
         self._file = folder / ONNX_FILE
         self._outputs = spec.outputs
         self._session = load_session(self._file, threads)
+        self.optional = {node.name for node in self._session.get_overridable_initializers()}
 
         # Names and their order: values are passed and returned by position.
         taken = tuple(node.name for node in self._session.get_inputs())

@@ -8,7 +8,7 @@ A voice with an ONNX graph beside it is run by ONNX Runtime, which loads in a fr
 then numpy's. TensorFlow is imported where a SavedModel is needed.
 """
 
-import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +27,15 @@ from voxline.inference.saved_model import (
     load_saved_model,
     read_model_info,
     require_family,
+)
+from voxline.inference.speech import (
+    LONGEST_CHUNK,
+    Speech,
+    SynthesisResult,
+    TeacherForcedResult,
+    check_speaker,
+    chunk_ends,
+    join_speech,
 )
 from voxline.inference.tempo import change_tempo
 from voxline.inference.text_encoder import EncodedSentence, TextEncoder
@@ -61,10 +70,10 @@ SAMPLE_SIGNATURES = {
 """Of a voice that makes samples itself, without mels."""
 SAMPLE_GRAPH = SignatureSpec(("symbols", "rates", "scales"), SAMPLE_SIGNATURES["synthesize"].outputs)
 """Its ONNX graph, of one text."""
+WINDOW = "window"
+"""Optional input of this graph: the first frame whose samples are wanted, and how many."""
 SPEAKERS = "speakers"
 """Input of both where the voice has several speakers."""
-NAMED_SPEAKERS = 20
-"""Most speakers that a message names."""
 MAKES_SAMPLES = ("vits",)
 """Kinds of such voices."""
 CUTS = 3
@@ -73,64 +82,6 @@ TTS_KEYS = ("frontend", "max_steps", "reduction")
 """Keys of a TTS model's model.json, in addition to those of every model."""
 
 ResultT = TypeVar("ResultT")
-
-
-@dataclasses.dataclass(frozen=True)
-class SynthesisResult:
-    """Speech for one text.
-
-    Attributes:
-      symbols: the model's input.
-      mels: float32 [frames, mels], in the units of the model's features.
-      alignment: attention weights, float32 [steps, symbols]; of speech at another rate, those of the usual one.
-      waveform: float32 [samples] at the model's sample rate.
-      hit_limit: the decoder was cut off after `max_steps`.
-      pace_fault: of its length at the usual rate.
-    """
-
-    symbols: str
-    mels: "Array"
-    alignment: "Array"
-    waveform: "Array"
-    hit_limit: bool
-    pace_fault: PaceFault = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Speech:
-    """A text or an SSML document as sound, or a part of it.
-
-    Attributes:
-      waveform: float32 [samples] at the model's sample rate.
-      hit_limit: the decoder was cut off after `max_steps`, in some sentence that could not be cut further.
-      pieces: how many were synthesized and joined; 0 for a pause.
-      pace_fault: of the first sentence that stopped at once or went on, and could not be cut further.
-    """
-
-    waveform: "Array"
-    hit_limit: bool
-    pieces: int = 1
-    pace_fault: PaceFault = ""
-
-    @property
-    def is_whole(self) -> bool:
-        """True if all of the text was said, as far as its length shows."""
-        return not self.hit_limit and not self.pace_fault
-
-
-@dataclasses.dataclass(frozen=True)
-class TeacherForcedResult:
-    """One text, each frame predicted from the recorded frames before it.
-
-    Attributes:
-      mels: float32 [frames, mels].
-      alignment: attention weights, float32 [steps, symbols].
-      mel_l1: mean absolute error over frames and bins, in the units of the features.
-    """
-
-    mels: "Array"
-    alignment: "Array"
-    mel_l1: float
 
 
 class Synthesizer:
@@ -290,16 +241,22 @@ class Synthesizer:
           SettingsError: as `synthesize`; or the document is not understood: what, and its line.
         """
         self.check_speaker(speaker)
-        return _join(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size, speaker)))
+        return join_speech(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size, speaker)))
 
-    def stream(self, text: str, speaker: str = "") -> Iterator[Speech]:
+    def stream(self, text: str, speaker: str = "", *, first_seconds: float | None = None) -> Iterator[Speech]:
         """Like `speak`, sentence by sentence, pauses too: only one of them is in memory at a time.
+
+        Args:
+          first_seconds: length of the first chunk of a sentence, each of which comes as soon as it is computed: of a
+            VITS in ONNX, and of a voice whose vocoder streams, once its mels are there. Put together they are the
+            sentence. None, and with any other voice: whole sentences.
 
         Raises:
           SettingsError: as `speak`, before anything is spoken.
         """
         self.check_speaker(speaker)
-        return self._speak(self.text.encode_speech(text), 1, speaker)
+        items = self.text.encode_speech(text)
+        return self._speak(items, 1, speaker) if first_seconds is None else self._chunks(items, speaker, first_seconds)
 
     def speak_each(self, texts: Sequence[str], speaker: str = "") -> list[list[Speech]]:
         """Speaks several texts like `stream`, their sentences in common batches; raises like `speak`."""
@@ -344,6 +301,88 @@ class Synthesizer:
                 else:
                     yield self._to_its_end(item, next(spoken), CUTS, speaker)
 
+    def _chunks(self, items: Sequence[EncodedSentence | Pause], speaker: str, first_seconds: float) -> Iterator[Speech]:
+        for item in items:
+            waveforms = None
+            if isinstance(item, EncodedSentence):
+                stream = self._stream_samples if self.makes_samples else self._stream_mels
+                waveforms = stream(item, speaker, first_seconds)
+            # A sentence that does not end, or stops at once, may be halved.
+            if waveforms is None:
+                yield from self._speak([item], 1, speaker)
+            else:
+                yield from (Speech(waveform, False) for waveform in waveforms)
+
+    def _stream_samples(
+        self, sentence: EncodedSentence, speaker: str, first_seconds: float
+    ) -> "Iterator[Array] | None":
+        """The chunks of a sentence by a graph of samples; None: it has a fault, or cannot be cut."""
+        if self._graph is None or WINDOW not in self._graph.optional:
+            return None
+        inputs = self._sample_inputs([sentence.symbols], [speaker], [sentence.rates])
+        # The first window tells whether the sentence ends.
+        run = functools.partial(self._run_window, self._graph, inputs)
+        first = max(round(first_seconds * self.sample_rate / self.features.hop_length), 1)
+        outputs = run(0, first)
+        # Durations are those of the whole sentence.
+        if outputs["hit_limit"][0] or self._sample_pace(sentence.symbols, outputs["durations"][0], inputs["rates"][0]):
+            return None
+        return self._windows(sentence.symbols, outputs, first, run)
+
+    def _windows(
+        self, symbols: str, outputs: dict[str, Any], first: int, run: Callable[[int, int], dict[str, Any]]
+    ) -> "Iterator[Array]":
+        """The samples of a sentence.
+
+        Args:
+          outputs: for its first window, of so many frames; `run` computes another one.
+        """
+        import numpy as np
+
+        longest = round(LONGEST_CHUNK * self.sample_rate / self.features.hop_length)
+        done = 0
+        for end in chunk_ends(int(outputs["frames"][0]), first, longest):
+            # While this chunk is heard, the next one is computed.
+            if done:
+                outputs = run(done, end - done)
+            waveform = outputs["waveforms"][0]
+            if not np.isfinite(waveform).all():
+                raise self._not_finite(symbols)
+            self.audio_seconds += len(waveform) / self.sample_rate
+            yield waveform
+            done = end
+
+    def _run_window(self, graph: OnnxGraph, inputs: dict[str, Any], first: int, count: int) -> dict[str, Any]:
+        """The outputs for a sentence, with the samples of some frames alone."""
+        import numpy as np
+
+        start = time.perf_counter()
+        outputs = graph(**inputs, **{WINDOW: np.array([first, count])})
+        self.seconds += time.perf_counter() - start
+        return outputs
+
+    def _stream_mels(self, sentence: EncodedSentence, speaker: str, first_seconds: float) -> "Iterator[Array] | None":
+        """The chunks of a sentence by the vocoder; None: it has a fault, or cannot be cut."""
+        import numpy as np
+
+        if self.vocoder is None or not self.vocoder.streams or not self.has_mels_alone:
+            return None
+        start = time.perf_counter()
+        outputs = self._decode(self._inputs([sentence.symbols], [speaker]), with_audio=False)
+        # Its length, at the usual tempo, tells of a decoder that stopped at once.
+        frames = int(outputs["frames"][0])
+        seconds = frames * self.features.hop_length / self.sample_rate
+        if outputs["hit_limit"][0] or self.pace.fault(sentence.symbols, seconds):
+            return None
+        if set(sentence.rates) != {1.0}:
+            outputs = self._with_tempo(outputs, [sentence.symbols], [sentence.rates])
+        # [frames, mels]
+        mels = outputs["mels"][0][: int(outputs["frames"][0])]
+        if not np.isfinite(mels).all():
+            raise self._not_finite(sentence.symbols)
+        self.seconds += time.perf_counter() - start
+        return self.vocoder.stream([mels], chunk_seconds=first_seconds, longest_seconds=LONGEST_CHUNK)
+
     def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int, speaker: str) -> Speech:
         """Returns the speech of a sentence, or of its halves if they end and the sentence did not."""
         speech = Speech(result.waveform, result.hit_limit, pace_fault=result.pace_fault)
@@ -358,7 +397,7 @@ class Synthesizer:
             # A half that is not said whole makes the whole attempt useless.
             if not parts[-1].is_whole:
                 break
-        return _join(parts) if parts and parts[-1].is_whole else speech
+        return join_speech(parts) if parts and parts[-1].is_whole else speech
 
     def _speak_sentences(self, sentences: Sequence[EncodedSentence], speaker: str) -> list[SynthesisResult]:
         """Speaks sentences in order; unusual rates take the vocoder or numpy's Griffin-Lim."""
@@ -498,21 +537,9 @@ class Synthesizer:
 
         from voxline.audio.features import compute_features
 
-        # A rate for each symbol; padding has the usual one.
-        inputs = self._inputs(symbols, speakers)
-        of_symbols = np.ones(inputs["symbols"].shape, np.float32)
-        for row, values in zip(of_symbols, rates or (), strict=False):
-            row[: len(values)] = values
-        # Deviation of the frames' noise, factor of durations, deviation of the durations' noise.
-        own = self.info.model_settings
-        scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
-        inputs |= {"rates": of_symbols, "scales": scales}
+        inputs = self._sample_inputs(symbols, speakers, rates)
         start = time.perf_counter()
-        if self._graph is not None:
-            del inputs["lengths"]  # a graph of one text
-            outputs = self._graph(**inputs)
-        else:
-            outputs = self._call("synthesize", **inputs)
+        outputs = self._graph(**inputs) if self._graph is not None else self._call("synthesize", **inputs)
         self.seconds += time.perf_counter() - start
 
         # [samples] and, of frames and symbols, 1 where a frame belongs to a symbol
@@ -524,12 +551,34 @@ class Synthesizer:
             durations = outputs["durations"][row][: len(text)].astype(int)
             alignment = np.repeat(np.eye(len(text), dtype=np.float32), durations, axis=0)[: int(outputs["frames"][row])]
             mels = compute_features(waveform, self.features)
-            # Without the tempo that SSML asks for.
-            usual = float((durations * of_symbols[row][: len(text)]).sum()) * self.features.hop_length
-            fault = self.pace.fault(text, usual / self.sample_rate)
+            fault = self._sample_pace(text, durations, inputs["rates"][row])
             results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row]), fault))
             self.audio_seconds += len(waveform) / self.sample_rate
         return results
+
+    def _sample_inputs(
+        self, symbols: Sequence[str], speakers: Sequence[str], rates: Sequence[Sequence[float]] | None
+    ) -> dict[str, Any]:
+        """The inputs of a network that makes samples; its graph in ONNX is of one text and takes no lengths."""
+        import numpy as np
+
+        # A rate for each symbol; padding has the usual one.
+        inputs = self._inputs(symbols, speakers)
+        of_symbols = np.ones(inputs["symbols"].shape, np.float32)
+        for row, values in zip(of_symbols, rates or (), strict=False):
+            row[: len(values)] = values
+        # Deviation of the frames' noise, factor of durations, deviation of the durations' noise.
+        own = self.info.model_settings
+        scales = np.array([own["noise"], own["length"], own["duration_noise"]], np.float32)
+        if self._graph is not None:
+            del inputs["lengths"]
+        return {**inputs, "rates": of_symbols, "scales": scales}
+
+    def _sample_pace(self, text: str, durations: "Array", rates: "Array") -> PaceFault:
+        """The fault of a text's length, without the tempo that SSML asks for."""
+        count = len(text)
+        frames = float((durations[:count].astype(int) * rates[:count]).sum())
+        return self.pace.fault(text, frames * self.features.hop_length / self.sample_rate)
 
     def _with_tempo(
         self, outputs: dict[str, Any], symbols: Sequence[str], rates: Sequence[Sequence[float]]
@@ -649,30 +698,3 @@ class Synthesizer:
             rows = [self.speakers.index(name) if name else self._own_speaker for name in speakers]
             inputs[SPEAKERS] = np.array(rows, np.int32)
         return inputs
-
-
-def check_speaker(speakers: Sequence[str], speaker: str, label: str) -> None:
-    """Refuses a speaker whom a voice does not have; "" is the one who speaks where none is asked for.
-
-    Raises:
-      SettingsError: it names those whom it has.
-
-    >>> check_speaker(["ann", "bob"], "bob", "voice")
-    """
-    if not speaker or speaker in speakers:
-        return
-    if not speakers:
-        raise SettingsError(f"{label}: a voice of one speaker, and {quote_text(speaker)} is asked for; leave it out")
-    # A voice may have hundreds.
-    more = len(speakers) - NAMED_SPEAKERS
-    names = ", ".join(speakers[:NAMED_SPEAKERS]) + (f" and {more:,} more" if more > 0 else "")
-    raise SettingsError(f"{label}: it has no speaker {quote_text(speaker)}; it speaks as {names}")
-
-
-def _join(parts: Sequence[Speech]) -> Speech:
-    import numpy as np
-
-    waveform = np.concatenate([part.waveform for part in parts])
-    faults = [part.pace_fault for part in parts if part.pace_fault]
-    hit_limit = any(part.hit_limit for part in parts)
-    return Speech(waveform, hit_limit, sum(part.pieces for part in parts), faults[0] if faults else "")

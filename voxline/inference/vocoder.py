@@ -159,7 +159,14 @@ class Vocoder:
             waveforms.update(zip(rows, self._vocode([mels[row] for row in rows]), strict=True))
         return [waveforms.get(index, np.zeros(0, np.float32)) for index in range(len(mels))]
 
-    def stream(self, mels: Iterable["Array"], *, chunk_seconds: float = 0.1) -> Iterator["Array"]:
+    @property
+    def streams(self) -> bool:
+        """True if `stream` can be called; a WaveGlow and an old model cannot."""
+        return self.info.kind not in NOT_STREAMING and self.info.context_frames is not None
+
+    def stream(
+        self, mels: Iterable["Array"], *, chunk_seconds: float = 0.1, longest_seconds: float | None = None
+    ) -> Iterator["Array"]:
         """The waveform of one utterance in chunks, each as soon as its mels are there.
 
         Put together they are what `vocode` makes of all mels: each chunk is computed with the frames around it that its
@@ -168,6 +175,8 @@ class Vocoder:
         Args:
           mels: float32 [frames, mels] each, the pieces of an utterance in their order, of any number of frames.
           chunk_seconds: length of a chunk, to the nearest hop; the last one is shorter.
+          longest_seconds: each chunk is twice as long as the one before, and so long at most, which costs less; None:
+            all are of one length.
 
         Raises:
           WorkError: the model cannot stream, does not say on how many frames a sample depends, or fails.
@@ -185,8 +194,8 @@ class Vocoder:
             )
 
         hop = self.features.hop_length
-        length = max(round(chunk_seconds * self.sample_rate / hop), 1)
-        return vocode_in_chunks(lambda chunk: self._vocode([chunk])[0], mels, length=length, context=context, hop=hop)
+        lengths = [max(round(seconds * self.sample_rate / hop), 1) for seconds in (chunk_seconds, longest_seconds or 0)]
+        return vocode_in_chunks(lambda chunk: self._vocode([chunk])[0], mels, lengths, context=context, hop=hop)
 
     def check_features(self, features: FeatureSettings, source: str) -> None:
         """Refuses mels of other settings, which would sound wrong, at another pitch or not like speech at all.
@@ -221,19 +230,21 @@ class Vocoder:
 
 
 def vocode_in_chunks(
-    vocode: Callable[["Array"], "Array"], mels: Iterable["Array"], *, length: int, context: int, hop: int
+    vocode: Callable[["Array"], "Array"], mels: Iterable["Array"], lengths: Sequence[int], *, context: int, hop: int
 ) -> Iterator["Array"]:
     """Vocodes an utterance in chunks, each as soon as the frames that it depends on are there.
 
     Args:
       vocode: mels [frames, mels] to a waveform [(frames - 1) · hop].
       mels: the pieces of the utterance, [frames, mels] each.
-      length: of a chunk, in frames.
+      lengths: of the first chunk in frames, and of the longest: each is twice as long as the one before, but at least
+        as long as the first.
       context: frames on each side that a sample depends on.
     """
     import numpy as np
 
     # held [frames, mels]: the frames from `first` on; `done` is the frame up to which samples were returned.
+    length, longest = lengths
     held = np.zeros((0, 0), np.float32)
     first = 0
     done = 0
@@ -247,6 +258,8 @@ def vocode_in_chunks(
             waveform = vocode(held[: end + context + 1 - first])
             yield waveform[(done - first) * hop : (end - first) * hop]
             done = end
+            # The next chunk may be longer: the listener has this one to hear.
+            length = max(length, min(2 * length, longest))
             # Frames behind the next chunk's context are never needed again.
             start = max(end - context, 0)
             held = held[start - first :]

@@ -61,11 +61,11 @@ from voxline.serving.deadline import within
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.health import Health, describe_model
 from voxline.serving.limits import ServingLimits
-from voxline.serving.live_transcript import CLIENT_LEFT, LiveResponse, LiveTranscript
+from voxline.serving.live_answer import CLIENT_LEFT, LiveAnswer, LiveResponse, LiveSpeech, LiveTranscript
 from voxline.serving.metrics import ServerMetrics
 from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
-from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
+from voxline.serving.speech import SpeechRequest, stream_speech, synthesize_speech
 from voxline.serving.transcription_request import TranscriptionRequest
 from voxline.serving.transcription_session import TranscriptionSession
 from voxline.serving.uploads import BUSY, Uploads
@@ -264,20 +264,34 @@ class RecognizerServer:
         return response
 
     async def _speak(self, request: Request) -> Response:
-        async with self.uploads.admitted(caller_of(request.scope)) as upload:
-            speech = SpeechRequest.read(await self.uploads.read_body(request, upload))
-            model = self._find(speech.model)
+        async with contextlib.AsyncExitStack() as stack:
+            upload = await stack.enter_async_context(self.uploads.admitted(caller_of(request.scope)))
+            wish = SpeechRequest.read(await self.uploads.read_body(request, upload))
+            model = self._find(wish.model)
             _served(model, Synthesizer)  # refuses a recognizer
-            session = joined(request.headers.getlist(SESSION_HEADER))
 
-            say = functools.partial(synthesize_speech, request=speech)
-            answer = await self._answer(request, model, session, say, lambda result: (result[1], None))
-            (recording, seconds), served, arm = answer
+            if not wish.is_streamed:
+                return await self._answer_speech(request, wish, model)
+            live = LiveSpeech(wish)
+            return await live.answer(self._answer_speech(request, wish, model, live), stack.pop_all())
 
+    async def _answer_speech(
+        self, request: Request, wish: SpeechRequest, model: FollowedModel, live: LiveSpeech | None = None
+    ) -> Response:
+        """The response with the sound of a text, once all of it is spoken.
+
+        Args:
+          live: takes the sound while it is spoken.
+        """
+        session = joined(request.headers.getlist(SESSION_HEADER))
+        say = functools.partial(synthesize_speech, request=wish)
+        if wish.is_streamed:
+            say = functools.partial(stream_speech, request=wish, tell=live.tell if live else None)
+        (sound, seconds), served, arm = await self._answer(
+            request, model, session, say, lambda result: (result[1], None), live
+        )
         self.metrics.spoken.inc(seconds)
-        response = Response(recording, media_type=MEDIA_TYPES[speech.shape])
-        response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
-        return _signed(response, served, arm)
+        return _signed(wish.answer(sound, served.engine.sample_rate, live.sent if live else 0), served, arm)
 
     async def _answer(
         self,
@@ -286,7 +300,7 @@ class RecognizerServer:
         session: str,
         work: Callable[[Any], Result],
         measure: Measure[Result],
-        live: LiveTranscript | None = None,
+        live: LiveAnswer | None = None,
     ) -> tuple[Result, LoadedVersion, str]:
         """The result of a request, the version that it is of, and the arm of the canary; "" without one.
 
@@ -310,7 +324,7 @@ class RecognizerServer:
         session: str,
         work: Callable[[Any], Result],
         measure: Measure[Result],
-        live: LiveTranscript | None,
+        live: LiveAnswer | None,
     ) -> tuple[Result, LoadedVersion, str]:
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         if canary and (turn := canary.begin(session)):
@@ -399,7 +413,7 @@ class RecognizerServer:
                 raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
 
         try:
-            tell = {"tell": live.hear} if live else {}
+            tell = {"tell": live.tell} if live else {}
             return recognizer.recognize_waveforms([waveform], **tell)[0], waveform, recognizer.sample_rate
         except VoxlineError as error:
             raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
@@ -455,6 +469,8 @@ def _signed(response: Response, served: LoadedVersion, arm: str) -> Response:
     """Adds the version that made the response to its headers."""
     if arm:
         response.headers[ARM_HEADER] = arm
+    if isinstance(served.engine, Synthesizer):
+        response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
     response.headers["x-voxline-version"] = str(served.version)
     response.headers["x-voxline-digest"] = served.digest
     return response

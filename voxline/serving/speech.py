@@ -1,17 +1,28 @@
 """Text to speech with OpenAI's route: a JSON body in, a recording out. Its text may be SSML.
 
+A recording is answered whole, or, as samples or a WAV file, in pieces while the rest is spoken: as they are, or as the
+events speech.audio.delta and speech.audio.done.
+
 Route: https://platform.openai.com/docs/api-reference/audio/createSpeech
 """
 
+import base64
+import contextlib
 import tempfile
 import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from starlette.responses import Response, StreamingResponse
+
+from voxline.audio.wav import to_int16, wav_header
 from voxline.errors import SettingsError, VoxlineError
-from voxline.inference.synthesizer import Synthesizer, check_speaker
+from voxline.inference.speech import Speech, check_speaker
+from voxline.inference.synthesizer import Synthesizer
 from voxline.serving.refusals import RefusedError, read_json_object
+from voxline.serving.transcription_request import EVENTS_TYPE, event_of
 from voxline.store.scratch import scratch_root
 
 MEDIA_TYPES = {
@@ -19,6 +30,12 @@ MEDIA_TYPES = {
     "pcm": "application/octet-stream",
 }  # fmt: skip
 """Of a response_format."""
+STREAMED = ("pcm", "wav")
+"""Formats that need no end before they begin."""
+FIRST_SECONDS = 0.2
+"""Of a sentence, after which its first piece is sent."""
+ENDLESS = 0xFFFFFFFF
+"""The sizes in the header of a WAV file whose end is not known, as OpenAI and ffmpeg write them."""
 MAX_CHARACTERS = 4096
 """Of a text, as OpenAI has it."""
 
@@ -30,12 +47,65 @@ class SpeechRequest:
     Attributes:
       shape: its response_format, one of MEDIA_TYPES.
       voice: the name of a speaker, which a model of several has; "": its own choice.
+      stream_format: audio or sse, in which it comes while it is spoken; "": audio, of samples alone.
     """
 
     model: str
     text: str
     shape: str
     voice: str = ""
+    stream_format: str = ""
+
+    @property
+    def is_streamed(self) -> bool:
+        """True if pieces are sent while the rest is spoken."""
+        return self.shape in STREAMED and (self.shape == "pcm" or self.stream_format != "")
+
+    @property
+    def has_events(self) -> bool:
+        return self.stream_format == "sse"
+
+    @property
+    def media_type(self) -> str:
+        return EVENTS_TYPE if self.has_events else MEDIA_TYPES[self.shape]
+
+    def piece(self, samples: bytes, sample_rate: int, *, is_first: bool) -> str | bytes:
+        """A part of a streamed response.
+
+        Args:
+          samples: as `stream_speech` tells them.
+          is_first: of the response.
+        """
+        # A header stands before the first samples alone.
+        begins_file = is_first and self.shape == "wav"
+        sound = _endless_wav_header(sample_rate) + samples if begins_file else samples
+        if not self.has_events:
+            return sound
+        return event_of({"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()})
+
+    def answer(self, sound: bytes, sample_rate: int, sent: int) -> Response:
+        """The response once all is spoken.
+
+        Args:
+          sound: the recording; of a streamed request its samples.
+          sent: bytes of these of which the client has pieces.
+        """
+        if not self.is_streamed:
+            return Response(sound, media_type=self.media_type)
+        # A file whose end is known says it.
+        if not (sent or self.has_events):
+            header = wav_header(len(sound) // 2, sample_rate) if self.shape == "wav" else b""
+            return Response(header + sound, media_type=self.media_type)
+
+        # What the client does not have yet, and of events the last one.
+        pieces: list[str | bytes] = []
+        if len(sound) > sent:
+            pieces.append(self.piece(sound[sent:], sample_rate, is_first=not sent))
+        if self.has_events:
+            # A voice has no tokens; its text is counted in characters.
+            usage = {"input_tokens": len(self.text), "output_tokens": 0, "total_tokens": len(self.text)}
+            pieces.append(event_of({"type": "speech.audio.done", "usage": usage}))
+        return StreamingResponse(iter(pieces), media_type=self.media_type)
 
     @classmethod
     def read(cls, body: bytes) -> "SpeechRequest":
@@ -68,12 +138,16 @@ class SpeechRequest:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the name of a voice is accepted, as a string", "voice")
         if not isinstance(values.get("instructions", ""), str | None):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a text is accepted", "instructions")
-        if values.get("stream_format", "audio") != "audio":
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "audio is accepted", "stream_format")
+        stream_format = values.get("stream_format", "")
+        if stream_format not in ("", "audio", "sse"):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "audio and sse are accepted", "stream_format")
+        if stream_format == "sse" and shape not in STREAMED:
+            message = f"events have a response_format of {' or '.join(STREAMED)}"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message, "stream_format")
         # OpenAI's custom voices are objects with an id.
         voice = values.get("voice", "")
         name = str(voice.get("id", "")) if isinstance(voice, dict) else voice
-        return cls(model, text, shape, unicodedata.normalize("NFC", name))
+        return cls(model, text, shape, unicodedata.normalize("NFC", name), stream_format)
 
 
 def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes, float]:
@@ -85,24 +159,10 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     import numpy as np
 
     from voxline.audio.ffmpeg import write_encoded
-    from voxline.audio.wav import to_int16, wav_header
 
-    # Clients of OpenAI always name a voice, which one of a single speaker is not asked for.
-    speaker = request.voice if voice.speakers else ""
-    try:
-        check_speaker(voice.speakers, speaker, request.model)
-    except SettingsError as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "voice") from None
-    try:
-        speech = voice.speak(request.text, speaker)
-    except SettingsError as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
-    except VoxlineError as error:
-        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
-    # Half a sentence is no answer.
-    if fault := voice.about(speech):
-        message = f"{fault}; try another wording, or shorter sentences"
-        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message)
+    with _refusals():
+        speech = voice.speak(request.text, _speaker(voice, request))
+    _refuse_fault(voice, speech)
     # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped.
     samples = to_int16(speech.waveform / float(np.abs(speech.waveform).max(initial=1.0)))
     seconds = len(samples) / voice.sample_rate
@@ -119,3 +179,66 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
             message = str(error).replace(str(file), request.shape)
             raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message) from None
         return file.read_bytes(), seconds
+
+
+def stream_speech(
+    voice: Synthesizer, request: SpeechRequest, tell: Callable[[tuple[bytes, int]], None] | None
+) -> tuple[bytes, float]:
+    """The samples, little-endian int16, and their length in seconds; runs in a thread.
+
+    Args:
+      tell: takes the samples of each piece and their rate, as soon as they are there.
+
+    Raises:
+      RefusedError: the voice cannot read the text, does not end, or stops at once.
+    """
+    import numpy as np
+
+    peak = 1.0
+    pieces = []
+    with _refusals():
+        for speech in voice.stream(request.text, _speaker(voice, request), first_seconds=FIRST_SECONDS):
+            _refuse_fault(voice, speech)
+            # Griffin-Lim may exceed full scale; from there on, the rest is as much softer.
+            peak = max(peak, float(np.abs(speech.waveform).max(initial=0.0)))
+            # The whole is kept too: where nothing may be sent before the end, it is the answer.
+            samples = np.ascontiguousarray(to_int16(speech.waveform / peak), "<i2").tobytes()
+            pieces.append(samples)
+            if tell is not None:
+                tell((samples, voice.sample_rate))
+    sound = b"".join(pieces)
+    return sound, len(sound) / 2 / voice.sample_rate
+
+
+def _speaker(voice: Synthesizer, request: SpeechRequest) -> str:
+    """The speaker that is asked for. Clients of OpenAI always name a voice, also one of a single speaker."""
+    speaker = request.voice if voice.speakers else ""
+    try:
+        check_speaker(voice.speakers, speaker, request.model)
+    except SettingsError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "voice") from None
+    return speaker
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
+    except VoxlineError as error:
+        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+
+
+def _refuse_fault(voice: Synthesizer, speech: Speech) -> None:
+    """Half a sentence is no answer."""
+    if fault := voice.about(speech):
+        message = f"{fault}; try another wording, or shorter sentences"
+        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message)
+
+
+def _endless_wav_header(sample_rate: int) -> bytes:
+    header = bytearray(wav_header(0, sample_rate))
+    for place in (4, 40):  # the sizes of the file and of its samples
+        header[place : place + 4] = ENDLESS.to_bytes(4, "little")
+    return bytes(header)

@@ -42,6 +42,7 @@ class Graph:
     def __init__(self, int8: bool = False, around: "Graph | None" = None) -> None:
         self.int8 = int8
         self._nodes: list[Any] = []
+        self._optional: list[Any] = []
         self._constants: dict[Name, Any] = {} if around is None else around._constants
         self._domains: set[str] = {""} if around is None else around._domains
         self._prefix: str = "v" if around is None else f"{around._prefix}{len(around._nodes)}_"
@@ -59,6 +60,17 @@ class Graph:
     def constant(self, value: Array) -> Name:
         """The name of an array, for several nodes that share it."""
         return self._input(value)
+
+    def optional_input(self, name: Name, usual: Array) -> Name:
+        """An input that a caller may leave out.
+
+        Args:
+          usual: its value then; of the same shape and type as what a caller gives.
+        """
+        self._constants[name] = numpy_helper.from_array(usual, name)
+        kind = helper.np_dtype_to_tensor_dtype(usual.dtype)
+        self._optional.append(helper.make_tensor_value_info(name, kind, usual.shape))
+        return name
 
     def _input(self, value: Name | Array | np.number[Any] | None) -> Name:
         if value is None or isinstance(value, str):
@@ -268,7 +280,7 @@ class Graph:
         graph = helper.make_graph(
             self._nodes,
             name,
-            [helper.make_tensor_value_info(*declaration) for declaration in inputs],
+            [helper.make_tensor_value_info(*declaration) for declaration in inputs] + self._optional,
             [helper.make_tensor_value_info(output, kind, shape) for output, _, kind, shape in outputs],
             list(self._constants.values()),
         )

@@ -34,6 +34,28 @@ class UpsamplingSettings(Settings):
         "double", description="double: after each dilated convolution one without dilation (V1, V2); single: none (V3)"
     )
 
+    def frames_around(self, reach: int) -> int:
+        """Frames on each side of a step that it depends on, from the last layer to the first convolution.
+
+        Args:
+          reach: steps behind the last upsampling that it depends on, on each side.
+
+        >>> UpsamplingSettings().frames_around(3)
+        14
+        """
+        # Each residual block reaches as far as its convolutions do together.
+        kernels_and_dilations = list(zip(self.residual_kernels, self.residual_dilations, strict=True))
+        for rate, kernel in reversed(list(zip(self.upsample_rates, self.upsample_kernels, strict=True))):
+            undilated = self.residual_block == "double"
+            reach += max(
+                size // 2 * sum(dilation + undilated for dilation in dilations)
+                for size, dilations in kernels_and_dilations
+            )
+            reach = -(-(reach + (kernel + rate) // 2 - 1) // rate)
+
+        # The first convolution, of 7 taps, too.
+        return reach + 3
+
     @pydantic.field_validator("residual_kernels")
     @classmethod
     def _odd(cls, kernels: tuple[int, ...]) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from voxline.families.tts.vits.hub import hub_letters, hub_settings, read_hub_po
 from voxline.families.tts.vits.network import Vits, VitsOutput
 from voxline.families.tts.vits.onnx import export_onnx_piper, export_onnx_vits
 from voxline.families.tts.vits.posterior import VitsPosterior
+from voxline.inference.synthesizer import WINDOW
 from voxline.registry.hub import open_hub_model
 from voxline.training.weight_names import weight_names
 
@@ -116,6 +117,32 @@ def test_onnx_graphs_compute_what_the_network_computes(name: str) -> None:
         assert heard.shape[:3] == (1, 1, 1)
         np.testing.assert_allclose(heard[0, 0], silent.waveforms, atol=1e-4)
     assert piper.get_modelmeta().custom_metadata_map == {"comment": "piper"}
+
+
+@pytest.mark.parametrize("name", ["vits", "vits-fixed-speakers", "vits-speakers"])
+def test_windows_of_a_text_are_what_it_is_as_a_whole(name: str) -> None:
+    """All that a window gives is of the whole text, but its samples."""
+    network, letters, _ = public_vits(name)
+    symbols, counts = symbols_of(letters)
+    text = symbols[:1, : counts[0]]
+    several = "speakers" in name
+    graph = _session(export_onnx_vits(network, MAX_FRAMES, several_speakers=several))
+    inputs = {"symbols": text, "rates": np.full(text.shape, 0.1, np.float32), "scales": np.ones(3, np.float32)}
+    if several:
+        inputs["speakers"] = np.array([1], np.int32)
+    whole, *others = graph.run(None, inputs)
+    hop = network.settings.hop
+    frames = whole.shape[1] // hop
+    assert frames > 100  # more than a window and what it needs around it
+
+    assert [value.name for value in graph.get_overridable_initializers()] == [WINDOW]
+    for first, count in ((0, 1), (0, 7), (1, 9), (50, 11), (frames - 3, 3), (frames - 1, 1), (frames - 2, 9)):
+        heard, *same = graph.run(None, {**inputs, WINDOW: np.array([first, count])})
+        samples = whole[:, first * hop : (first + count) * hop]
+        assert heard.shape == samples.shape
+        np.testing.assert_allclose(heard, samples, atol=1e-6)
+        for value, of_whole in zip(same, others, strict=True):
+            np.testing.assert_array_equal(value, of_whole)
 
 
 @pytest.mark.parametrize("name", ["vits-speakers", "vits-fixed-speakers"])

@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+from tests.closeness import assert_close
 from tests.conftest import ROOT
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
@@ -235,6 +236,28 @@ def test_it_speaks_alike_with_both_engines_and_at_other_rates(imported: tuple[Pa
         Synthesizer(folder, iterations=3)
     with pytest.raises(SettingsError, match=r"cannot (be )?read"):
         spoken["onnx"].speak("zebra")
+
+
+def test_a_sentence_comes_in_chunks_that_are_the_sentence(
+    imported: tuple[Path, dict[str, Array]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Registry(imported[0], "tiny").path(1)
+    voice = Synthesizer(folder, pace=ANY_PACE)
+    hop_seconds = SMALL.hop / voice.sample_rate
+    document = '<speak>hello world. <break time="100ms"/><prosody rate="50%">told!</prosody></speak>'
+    parts = list(voice.stream(document, first_seconds=3 * hop_seconds))
+    whole = voice.speak(document)
+    assert_close(np.concatenate([part.waveform for part in parts]), whole.waveform, relative_to_peak=1e-5)
+    frames = [len(part.waveform) / SMALL.hop for part in parts]
+    assert frames[:3] == [3, 6, 12]
+    assert all(part.is_whole for part in parts)
+
+    # By TensorFlow, and where a sentence stops at once, it comes whole.
+    for other in (Synthesizer(folder, engine="tensorflow", pace=ANY_PACE), Synthesizer(folder, pace=Pace(9, 10))):
+        parts = list(other.stream("told!", first_seconds=3 * hop_seconds))
+        assert len(parts) == 1
+        assert_close(parts[0].waveform, voice.speak("told!").waveform, relative_to_peak=1e-4)
+        assert parts[0].is_whole == (other.pace is ANY_PACE)
 
 
 def test_it_leaves_in_pipers_form(imported: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:

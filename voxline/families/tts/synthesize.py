@@ -16,7 +16,8 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsEvaluateSettings
 from voxline.families.tts.speakers import name_speakers
-from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
+from voxline.inference.speech import SynthesisResult, TeacherForcedResult
+from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.f0 import F0Pair, compare_f0

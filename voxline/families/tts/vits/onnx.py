@@ -2,12 +2,14 @@
 
 Ours     symbols int32 [1, n]; rates float32 [1, n], 2 is twice as fast; scales float32 [3] → waveforms float32
          [1, samples]; samples, frames int32 [1]; durations float32 [1, n], frames of each symbol; hit_limit bool [1];
-         of several speakers, it takes speakers int32 [1] too
+         of several speakers, it takes speakers int32 [1] too. With window int64 [2], which may be left out, waveforms
+         are those of so many frames from the first one on; all else is of the whole text
 Piper's  input int64 [1, n], with blanks and ends; input_lengths int64 [1]; scales float32 [3] → output float32
          [1, 1, 1, samples]. Noise is drawn at each call. Of several speakers, it takes sid int64 [1] too.
 
 `scales` are the deviation of the frames' noise, the factor of durations, and the deviation of the durations' noise.
-A graph of one text needs no masks, which would cost a tenth of the time.
+A graph of one text needs no masks, which would cost a tenth of the time. For a window, flow and decoder compute
+the frames that its samples depend on: put together, the windows of a text are what it is as a whole.
 """
 
 import math
@@ -19,9 +21,12 @@ from onnx import TensorProto
 
 from voxline.families.tts.vits.durations import LAST_EDGE, MIN_BIN
 from voxline.families.tts.vits.network import LARGEST_LOG_DURATION, MARKS, NOISE_STEPS, Vits, noise_table
+from voxline.inference.synthesizer import WINDOW
 from voxline.training.onnx_graph import Graph, Name, to_numpy
 from voxline.training.onnx_upsampling import convolve_frames, upsample
 
+ALL_FRAMES = np.array([0, 2**31])
+"""The window of a whole text."""
 ONE = np.int64(1)
 ZERO = np.int64(0)
 LAST = np.int64(-1)
@@ -48,7 +53,8 @@ def export_onnx_vits(model: Vits, max_frames: int, *, several_speakers: bool = F
     # Cut off after the limit.
     total = graph("ReduceSum", durations, np.array([1]), keepdims=0)
     frames = graph("Cast", graph("Clip", total, np.float32(1), np.float32(max_frames)), to=TensorProto.INT64)
-    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, speaker, _table_noise)
+    window = _Window.of(graph, model, frames, graph.optional_input(WINDOW, ALL_FRAMES))
+    waveforms = _sound(graph, model, mean, log_deviation, durations, window, speaker, _table_noise)
     # Durations of the text's own symbols: those of its blanks and ends are added to them.
     of_text = graph("OneHot", owners, count, np.array([0, 1], np.float32))
     samples = graph("Mul", frames, np.int64(settings.hop))
@@ -84,7 +90,8 @@ def export_onnx_piper(model: Vits, metadata: dict[str, str], *, several_speakers
     durations = graph("Ceil", _frames(graph, log_durations))
     total = graph("ReduceSum", durations, np.array([1]), keepdims=0)
     frames = graph("Cast", graph("Max", total, np.float32(1)), to=TensorProto.INT64)
-    waveforms = _sound(graph, model, mean, log_deviation, durations, frames, speaker, _drawn_noise)
+    window = _Window.of(graph, model, frames)
+    waveforms = _sound(graph, model, mean, log_deviation, durations, window, speaker, _drawn_noise)
 
     return graph.finish(
         "vits",
@@ -122,14 +129,14 @@ def _owners(graph: Graph, model: Vits, ids: Name, count: Name) -> Name:
 
 
 def _table_noise(graph: Graph, values: int, steps: Name) -> Name:
-    """[1, steps, values], `repeated_noise`."""
-    place = graph("Mod", graph("Range", ZERO, steps, ONE), np.int64(NOISE_STEPS))
+    """`repeated_noise` [1, steps, values] of steps, int64 [steps]."""
+    place = graph("Mod", steps, np.int64(NOISE_STEPS))
     return str(graph("Unsqueeze", graph("Gather", noise_table(values), place), np.array([0])))
 
 
 def _drawn_noise(graph: Graph, values: int, steps: Name) -> Name:
-    """[1, steps, values], another one at each call."""
-    shape = graph("Concat", np.array([1]), graph("Unsqueeze", steps, np.array([0])), np.array([values]), axis=0)
+    """[1, steps, values] of steps, int64 [steps], another one at each call."""
+    shape = graph("Concat", np.array([1]), graph("Shape", steps), np.array([values]), axis=0)
     return str(graph("RandomNormalLike", graph("ConstantOfShape", shape), dtype=TensorProto.FLOAT))
 
 
@@ -162,7 +169,7 @@ def _text(graph: Graph, model: Vits, ids: Name, speaker: "_Speaker", noise: Any)
     statistics = graph.dense(value, encoder.statistics)
     mean, log_deviation = graph("Split", statistics, np.full(2, settings.latent), axis=2, outputs=2)
     if settings.durations == "stochastic":
-        drawn = graph("Mul", noise(graph, 2, length), _scale(graph, 2))
+        drawn = graph("Mul", noise(graph, 2, graph("Range", ZERO, length, ONE)), _scale(graph, 2))
         return _stochastic_durations(graph, model, value, speaker, drawn), mean, log_deviation
     return _fixed_durations(graph, model, value, speaker), mean, log_deviation
 
@@ -204,6 +211,56 @@ def _attention(graph: Graph, layer: Any, value: Name, length: Name) -> Name:
     attended = graph("Add", graph("MatMul", shares, values), graph("MatMul", near, to_numpy(layer.distance_values)))
     attended = graph("Reshape", graph("Transpose", attended, perm=[0, 2, 1, 3]), np.array([1, -1, heads * size]))
     return graph.dense(attended, layer.output_projection)
+
+
+class _Frames(NamedTuple):
+    """Frames of a text, from the first to before the end, int64 [1] each."""
+
+    first: Name
+    end: Name
+
+    def within(self, graph: Graph, values: Name, around: "_Frames", steps: int = 1) -> Name:
+        """These frames of [1, channels, steps of the frames around them]."""
+        # A whole text is not copied.
+        if self == around:
+            return values
+        edges = (graph("Mul", graph("Sub", edge, around.first), np.int64(steps)) for edge in self)
+        return str(graph("Slice", values, *edges, np.array([2])))
+
+
+class _Window(NamedTuple):
+    """The frames that are wanted, and those that the decoder and the flow compute for them.
+
+    Each is wider than the one before by what it reads beside a frame, and ends where the text ends.
+    """
+
+    sound: _Frames
+    decoder: _Frames
+    flow: _Frames
+
+    @classmethod
+    def of(cls, graph: Graph, model: Vits, frames: Name, asked_by: Name = "") -> "_Window":
+        """The window that an input asks for; without one, all frames.
+
+        Args:
+          frames: of the whole text, int64 [1].
+        """
+        if not asked_by:
+            whole = _Frames(graph.constant(np.array([0])), frames)
+            return cls(whole, whole, whole)
+
+        # At least one frame, so that no op gets none.
+        first, count = graph("Split", asked_by, np.ones(2, np.int64), axis=0, outputs=2)
+        first = graph("Min", graph("Max", first, ZERO), graph("Sub", frames, ONE))
+        end = graph("Add", first, graph("Max", count, ONE))
+        decoder = model.settings.frames_around(to_numpy(model.decoder.last.kernel).shape[0] // 2)
+        flow = sum(to_numpy(gated.kernel).shape[0] // 2 for coupling in model.flows for gated in coupling.wavenet.gated)
+
+        def widened(by: int) -> _Frames:
+            before = graph("Max", graph("Sub", first, np.int64(by)), ZERO)
+            return _Frames(before, graph("Min", graph("Add", end, np.int64(by)), frames))
+
+        return cls(widened(0), widened(decoder), widened(decoder + flow))
 
 
 class _Speaker(NamedTuple):
@@ -354,19 +411,15 @@ def _sound(
     mean: Name,
     log_deviation: Name,
     durations: Name,
-    frames: Name,
+    window: "_Window",
     speaker: _Speaker,
     noise: Any,
 ) -> Name:
-    """Waveforms [1, 1, samples].
-
-    Args:
-      frames: int64 [1].
-    """
+    """Waveforms [1, 1, samples]."""
 
     # The symbol of each frame, by the symbols that end before or at it.
-    count = graph("Squeeze", frames)
-    frame = graph("Cast", graph("Range", ZERO, count, ONE), to=TensorProto.FLOAT)
+    frames = graph("Range", graph("Squeeze", window.flow.first), graph("Squeeze", window.flow.end), ONE)
+    frame = graph("Cast", frames, to=TensorProto.FLOAT)
     ends = graph("CumSum", durations, ONE)  # [1, symbols']
     ended = graph("GreaterOrEqual", graph("Unsqueeze", frame, np.array([1])), ends)
     symbol = graph("ReduceSum", graph("Cast", ended, to=TensorProto.INT64), np.array([1]), keepdims=0)
@@ -374,12 +427,13 @@ def _sound(
     mean, log_deviation = (graph("Gather", values, symbol, axis=1) for values in (mean, log_deviation))
 
     # [1, frames, latent] → [1, latent, frames], and channels first from here on.
-    drawn = graph("Mul", noise(graph, model.settings.latent, count), graph("Exp", log_deviation))
+    drawn = graph("Mul", noise(graph, model.settings.latent, frames), graph("Exp", log_deviation))
     latent = graph.transpose(graph("Add", mean, graph("Mul", drawn, _scale(graph, 0))))
     backwards = np.arange(model.settings.latent)[::-1]
     for flow in reversed(model.flows):
         latent = _coupling(graph, flow, speaker, graph("Gather", latent, backwards, axis=1))
-    return _decoder(graph, model, speaker, latent)
+    latent = window.decoder.within(graph, latent, window.flow)
+    return window.sound.within(graph, _decoder(graph, model, speaker, latent), window.decoder, model.settings.hop)
 
 
 def _coupling(graph: Graph, layer: Any, speaker: _Speaker, latent: Name) -> Name:

@@ -134,17 +134,5 @@ def _context_frames(settings: HifiganSettings) -> int:
     if settings.istft_hop:
         reach = -(-reach // settings.istft_hop) + 3  # windows of two hops to each side, and the one more
 
-    # The last convolution of 7 taps.
-    reach += 3
-
-    # Each residual block reaches as far as its convolutions do together.
-    kernels_and_dilations = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
-    for rate, kernel in reversed(list(zip(settings.upsample_rates, settings.upsample_kernels, strict=True))):
-        undilated = settings.residual_block == "double"
-        reach += max(
-            size // 2 * sum(dilation + undilated for dilation in dilations) for size, dilations in kernels_and_dilations
-        )
-        reach = -(-(reach + (kernel + rate) // 2 - 1) // rate)
-
-    # The first convolution, of 7 taps, too.
-    return reach + 3
+    # The last convolution, of 7 taps, and all before it.
+    return settings.frames_around(reach + 3)

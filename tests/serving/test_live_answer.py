@@ -22,7 +22,7 @@ from voxline.registry.journal import CANDIDATE
 from voxline.serving.canary import ARM_HEADER
 from voxline.serving.capture import CAPTURE_HEADER, CONSENT_HEADER, Capture, CaptureSettings
 from voxline.serving.limits import ServingLimits
-from voxline.serving.live_transcript import LiveTranscript
+from voxline.serving.live_answer import LiveTranscript
 
 TEXT = " ".join(SENTENCES)
 BATCH_SECONDS = 0.5
@@ -142,7 +142,13 @@ def test_a_model_that_punctuates_itself_is_not_held_back(
     monkeypatch.setattr(engine, "_call", with_marks)
     taken: list[str] = []
     take = LiveTranscript._take
-    monkeypatch.setattr(LiveTranscript, "_take", lambda live, text: take(live, text) or taken.append(live.sent))
+
+    def watch(live: LiveTranscript, text: str) -> str:
+        piece = take(live, text)
+        taken.append(live.sent)
+        return piece
+
+    monkeypatch.setattr(LiveTranscript, "_take", watch)
     whole = served.send(recording, punctuate="true").json()["text"]
     with listen(served, recording, punctuate="true") as stream:
         *deltas, done = list(stream)
