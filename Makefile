@@ -213,8 +213,9 @@ bench-align: $(READY) ## Align an hour of recording with its text by the model o
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
-bench-growth: $(READY) ## Measure how cost grows with the utterances: plans of up to a million, convert and extract of 100,000 (30 minutes)
+bench-growth: $(READY) ## Measure how cost grows with the utterances: plans of up to a million; convert, extract, refresh, du and gc of 100,000 (an hour)
 	@$(PY) -m benchmarks planning growth
+	@$(PY) -m benchmarks.growth stores
 
 test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs; clients read what a run sends
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \

@@ -6,6 +6,7 @@ utterances.
 
   python -m benchmarks.growth [UTTERANCES …]       default: 1,000 10,000 100,000, which also draws docs/growth.svg
   python -m benchmarks.growth lists                the steps that decode nothing, to 1,000,000 utterances
+  python -m benchmarks.growth stores [UTTERANCES …]  a dataset is published and refreshed, and its store cleaned
 """
 
 import dataclasses
@@ -69,6 +70,49 @@ run(sys.argv[1], sys.argv[2], ValidateSettings.of({"tfdv": "off", "unseen_charac
 AGAIN = " again"
 OF_LISTS = {"ingest": INGEST, f"ingest{AGAIN}": INGEST, "validate": VALIDATE, f"validate{AGAIN}": VALIDATE}
 """The second time one text has changed."""
+PUBLISH = """
+import sys
+from pathlib import Path
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run as extract
+from voxline.components.ingest.settings import CorporaSettings
+from voxline.components.ingest.step import run as ingest
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run as validate
+corpus, store = sys.argv[1:]
+lenient = {"severity": "warning"}
+ingested = ingest(store, CorporaSettings.of({"uri": corpus, "format": "manifest"})).folder
+converted = convert(ingested, store, ConvertSettings(workers=1)).folder
+validate(converted, store, ValidateSettings.of({"tfdv": "off", "unseen_characters": lenient}))
+extracted = extract(converted, store, ExtractSettings(beam_from_megabytes=1e6)).folder
+publish(extracted, store, Path(store) / "../datasets", PublishSettings())
+"""
+STORE = """
+import shutil, sys
+from pathlib import Path
+from voxline.pipelines.cli.main import app
+store = Path(sys.argv[2])
+datasets = store / "../datasets"
+command = ["store", *{command}, "--store", str(store), "--older-than", "0"]
+if {needed}:
+    command += ["--datasets", str(datasets)]
+else:
+    shutil.rmtree(datasets)
+app(command)
+"""
+REFRESH = "refresh"
+OF_STORES = {
+    "publish": PUBLISH,
+    REFRESH: PUBLISH,
+    "store du": STORE.format(command=["du"], needed=True),
+    "store gc, one refresh": STORE.format(command=["gc", "--yes"], needed=True),
+    "store gc, everything": STORE.format(command=["gc", "--yes"], needed=False),
+}
+"""In one store: one text has changed before the refresh; at last no dataset needs anything."""
 STEPS = {
     "convert": CONVERT,
     "extract": EXTRACT.format(from_megabytes=1e6),
@@ -87,11 +131,12 @@ class Cost:
     memory: int
 
 
-def growth(sizes: list[int], steps: Mapping[str, str]) -> dict[str, dict[int, Cost]]:
+def growth(sizes: list[int], steps: Mapping[str, str], *, store: str = "") -> dict[str, dict[int, Cost]]:
     """The costs of each step and corpus size; memory beyond that of the smallest corpus.
 
     Args:
       steps: name → code. "… again" changes the list a little, and runs in the store of the step before it.
+      store: name of that of all steps; empty: each has its own.
     """
     costs: dict[str, dict[int, Cost]] = {step: {} for step in steps}
     for size in [NOTHING, *sizes]:
@@ -100,9 +145,9 @@ def growth(sizes: list[int], steps: Mapping[str, str]) -> dict[str, dict[int, Co
             write_corpus(folder / "corpus", size)
             time.sleep(LEAST_AGE)
             for step, code in steps.items():
-                if step.endswith(AGAIN):
+                if step.endswith(AGAIN) or step == REFRESH:
                     _change_a_text(folder / "corpus" / "manifest.jsonl")
-                cost = _measured(code, folder / "corpus", folder / step.removesuffix(AGAIN))
+                cost = _measured(code, folder / "corpus", folder / (store or step.removesuffix(AGAIN)))
                 least = costs[step][NOTHING].memory if size != NOTHING else 0
                 costs[step][size] = Cost(cost.seconds, max(cost.memory - least, 0))
                 print(
@@ -244,7 +289,12 @@ def main() -> None:
         print(table(costs), file=sys.stderr)
         print_table([*rows(costs), *memory_rows(costs)])
         return
-    named = [int(size.replace(",", "")) for size in sys.argv[1:]]
+    named = [int(size.replace(",", "")) for size in sys.argv[1:] if size != "stores"]
+    if sys.argv[1:2] == ["stores"]:
+        costs = growth(named or list(SIZES), OF_STORES, store="store")
+        print(table(costs), file=sys.stderr)
+        print_table([*rows(costs), *memory_rows(costs)])
+        return
     costs = growth(named or list(SIZES), STEPS)
     print(table(costs), file=sys.stderr)
     if not named:
