@@ -123,6 +123,21 @@ def test_a_file_whose_end_is_known_says_it(served: Served, monkeypatch: pytest.M
         assert (len(samples), rate) == (RATE * 3 // 10, RATE)
 
 
+def test_a_pause_of_no_sample_brings_no_second_header(served: Served, model: Path) -> None:
+    pause = '<break time="0.01ms"/>'
+    whole = Synthesizer(model).speak("12 3.").waveform
+    for fields in ({}, {"stream_format": "audio"}):
+        with speak(served, f"<speak>{pause}12 3.{pause}</speak>", response_format="wav", **fields) as response:
+            file = response.read()
+        assert file.count(b"RIFF") == 1
+        np.testing.assert_allclose(np.frombuffer(file[44:], "<i2") / 32767, whole, atol=1e-4)
+
+    # And one alone is a file without samples.
+    with speak(served, f"<speak>{pause}</speak>", response_format="wav", stream_format="audio") as response:
+        file = response.read()
+    assert len(soundfile.read(io.BytesIO(file))[0]) == 0
+
+
 def test_a_fault_breaks_off_what_was_begun(
     served: Served, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,9 @@ class LiveSpeech(LiveAnswer):
 
     def _take(self, news: tuple[bytes, int]) -> str | bytes:
         samples, sample_rate = news
+        # A pause may be shorter than a sample; a header alone would come again with the next piece.
+        if not samples:
+            return b""
         # The first piece of a file has its header, which is not counted.
         piece = self._wish.piece(samples, sample_rate, is_first=not self.sent)
         self.sent += len(samples)
