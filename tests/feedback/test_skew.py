@@ -211,6 +211,33 @@ def test_few_clips_say_nothing_and_many_are_sampled(root: Path, tmp_path: Path) 
     assert set(WIDE) <= set(sampled.skewed)
 
 
+def test_numbers_that_differ_by_their_last_bit_are_equal(root: Path, tmp_path: Path) -> None:
+    """Letters over seconds of one tempo: such a range has no room for buckets."""
+    texts = sentences(40, seed=9)
+    waveforms = [spoken(words, at)[: 1120 * len("".join(words))] for at, words in enumerate(texts)]
+    waveforms = [
+        np.resize(samples, 1120 * len("".join(words))) for samples, words in zip(waveforms, texts, strict=True)
+    ]
+    rates = {len("".join(words)) / (len(samples) / RATE) for samples, words in zip(waveforms, texts, strict=True)}
+    assert len(rates) > 1
+    assert max(rates) - min(rates) < 1e-12
+    kept(root, tmp_path / "c", texts, waveforms)
+    page = tmp_path / "skew.html"
+    result = run(root, tmp_path / "c", "--json", "--report", str(page))
+    assert result.exit_code == 3, result.output
+    assert "speaking_rate" in json.loads(result.output)["skew"]["skewed"]
+    assert page.exists()
+
+
+def test_a_damaged_clip_is_named(root: Path, tmp_path: Path) -> None:
+    texts = sentences(40, seed=9)
+    kept(root, tmp_path, texts, [spoken(words, at) for at, words in enumerate(texts)])
+    (damaged,) = tmp_path.rglob(f"capture-{7:016x}.flac")
+    damaged.write_bytes(b"fLaC")
+    with pytest.raises(WorkError, match=f"the recording of capture-{7:016x} is damaged"):
+        measure_skew(root / "registry", "asr", tmp_path, root / "manifest.jsonl")
+
+
 def test_options_of_the_skew_need_the_training(root: Path, tmp_path: Path) -> None:
     command = ["watch", "asr", "--registry", str(root / "registry"), "--captures", str(tmp_path), "--report", "a.html"]
     refused = CliRunner().invoke(app, command)

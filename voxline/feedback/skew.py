@@ -57,6 +57,8 @@ _CHANCE = 0.99
 _FRAME_SECONDS = 0.025
 _SILENCE_DB = -60.0
 _QUIET_DB = -40.0
+_DECIMALS = 6
+"""Of a number: between 0.7 / 0.07 and 1 / 0.1 there is no room for buckets."""
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -262,14 +264,23 @@ def features_of_utterances(utterances: Sequence[Utterance], rate: int) -> Record
 
 
 def features_of_clips(store: CaptureStore, clips: Sequence[CapturedClip]) -> tuple[RecordingFeatures, int]:
-    """Measures captured clips; returns their sample rate too, which is the model's."""
+    """Measures captured clips; returns their sample rate too, which is the model's.
+
+    Raises:
+      WorkError: a recording is damaged, has expired or was erased; names the clip.
+    """
     import soundfile
 
     # Level, noise and spectrum are on record, measured as those of the corpus are.
     rows = []
     rate = 0
     for clip in clips:
-        waveform, rate = soundfile.read(io.BytesIO(store.audio(clip)), dtype="float32")
+        try:
+            waveform, rate = soundfile.read(io.BytesIO(store.audio(clip)), dtype="float32")
+        except soundfile.LibsndfileError as error:
+            raise WorkError(
+                f"{store.uri}: the recording of {clip.id} is damaged ({error.error_string}); remove it and its record"
+            ) from None
         share = speech_share(waveform, rate)
         rows.append((clip.seconds, clip.text, clip.level_db, clip.snr_db, share, clip.bands_db))
     return _columns(rows, [clip.person for clip in clips]), rate
@@ -323,7 +334,7 @@ def within_reach(
         low, high = np.quantile(training.numbers[feature], [0.005, 0.995])
         reach = max((high - low) / 2, 0.05 * max(abs(low), abs(high)), 1e-3)  # a constant has no range
         for side, clipped in zip((training, serving), numbers, strict=True):
-            clipped[feature] = np.clip(side.numbers[feature], low - reach, high + reach)
+            clipped[feature] = np.clip(side.numbers[feature], low - reach, high + reach).round(_DECIMALS)
     return dataclasses.replace(training, numbers=numbers[0]), dataclasses.replace(serving, numbers=numbers[1])
 
 
@@ -380,7 +391,7 @@ def _columns(
     for band in range(min(len(row[5]) for row in rows)):
         columns[BANDS[band]] = [row[5][band] for row in rows]
     return RecordingFeatures(
-        {name: np.array(values, float) for name, values in columns.items()},
+        {name: np.round(np.array(values, float), _DECIMALS) for name, values in columns.items()},
         [_TOKEN.findall(row[1].casefold()) for row in rows],
         people,
     )
