@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 STATUS = "var/lib/dpkg/status"
 COPYRIGHT = "usr/share/doc/{}/copyright"
@@ -134,10 +135,11 @@ def spdx_or_name(name: str) -> str:
     if versioned := VERSIONED.fullmatch(bare.replace("-no-invariant", "")):
         family, version, later = versioned.groups()
         any_later = later in ("+", "-or-later") or version is None
-        version = version or ("2.0" if family.upper() == "LGPL" else "1.0")
+        version = version or {"LGPL": "2.0", "GFDL": "1.1"}.get(family.upper(), "1.0")  # the first that there was
         number = version if "." in version else f"{version}.0"
         if family.upper() == "MPL":
             return f"MPL-{number}"
+        # Debian accepts the GFDL without invariant sections only.
         invariants = "-no-invariants" if family.upper() == "GFDL" else ""
         return f"{family.upper()}-{number}{invariants}-{'or-later' if any_later else 'only'}"
     return SPDX.get(re.sub(r"(?<=\d)\.0$", "", bare.lower()), SPDX.get(bare.lower(), name.strip()))
@@ -177,7 +179,8 @@ def _component(package: dict[str, str], licences: list[str]) -> dict[str, Any]:
         "bom-ref": f"deb:{name}@{version}",
         "name": name,
         "version": version,
-        "purl": f"pkg:deb/debian/{name}@{version}?arch={architecture}",
+        # A plus sign in the address of a package means a space to some readers.
+        "purl": f"pkg:deb/debian/{quote(name)}@{quote(version, safe=':')}?arch={architecture}",
         "licenses": [{"license": {"id" if _is_identifier(licence) else "name": licence}} for licence in licences],
         "properties": [{"name": "voxline:base-source", "value": _source(package)}],
     }

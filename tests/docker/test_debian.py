@@ -61,6 +61,17 @@ def test_the_licences_are_debians_as_spdx_names_them(tmp_path: Path) -> None:
     assert components["libb"]["purl"] == "pkg:deb/debian/libb@1.0-2?arch=amd64"
 
 
+def test_versions_are_written_as_addresses_of_packages_have_them(tmp_path: Path) -> None:
+    """As the rules of https://github.com/package-url/purl-spec write a plus sign."""
+    installed(tmp_path, "libstdc++6", DEP5 + "License: GFDL\n", version="1:14.2~rc1+b1-2")
+    ended, components = listed(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    purl = "pkg:deb/debian/libstdc%2B%2B6@1:14.2~rc1%2Bb1-2?arch=amd64"
+    assert components["libstdc++6"]["purl"] == purl
+    # The earliest that SPDX has.
+    assert names(components["libstdc++6"]) == ["GFDL-1.1-no-invariants-or-later"]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
