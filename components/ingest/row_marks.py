@@ -57,6 +57,10 @@ _KINDS: tuple[tuple[_Kind, str], ...] = (
 _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 _TRUE = frozenset(("1", "1.0", "true", "yes", "y", "t"))
 _FALSE = frozenset(("0", "0.0", "false", "no", "n", "f"))
+_NOTHING = frozenset(
+    ("", "-", "--", "none", "null", "nan", "nat", "n/a", "na", "[]", "{}", "0000-00-00", "0000-00-00 00:00:00")
+)
+"""Values that stand for no reason and no date."""
 _POOR = frozenset((
     "reject", "rejected", "rejection", "invalid", "invalidated", "bad", "low", "very low", "poor", "very poor", "wrong",
     "incorrect", "fail", "failed", "exclude", "excluded", "discard", "discarded", "skip", "skipped", "ignore",
@@ -135,7 +139,7 @@ def _mark(kind: _Kind, value: Any) -> str:
             is_poor = number < least and (kind == "snr" or number >= 0)
             return f"under {least:g}" if is_poor else ""
     if kind == "refusal":
-        return "is there" if text and text not in _FALSE and text not in ("none", "null", "nan") else ""
+        return "is there" if text not in _FALSE | _NOTHING else ""
     is_bad = (kind == "good" and text in _FALSE) or (kind == "bad" and text in _TRUE)
     return text if is_bad or text in _POOR else ""
 

@@ -522,6 +522,9 @@ confidence low = confidence low
 snr -3.5 = snr under 5
 snr 17 =
 reject_reason noise = reject_reason is there
+reject_reason - =
+reject_reason N/A =
+deleted_at 0000-00-00 =
 state Ohio =
 accent low =
 """

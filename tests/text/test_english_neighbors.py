@@ -69,6 +69,22 @@ GIVE HER AN IV, A CD, THE MD AND THE CC = give her an iv a cd the md and the cc
 size XL, his CV, an acute MI, XX chromosomes = size xl his cv an acute mi xx chromosomes
 Washington DC, MC Hammer, 5 cc, CIVIC MIX, a DIV = washington dc mc hammer five cc civic mix a div
 the MD of LI, MM, DI and LX, made in MMXX = the md of li mm di and lx made in twenty twenty
+12 F-35s and 3 C-130s left = twelve f thirty fives and three c one thirties left
+Bake at 180C/350F/Gas 4 = bake at one hundred eighty degrees celsius three hundred fifty degrees fahrenheit gas four
+Keep out of the danger zone, 1,000F = keep out of the danger zone one thousand degrees fahrenheit
+deep fry at 180C = deep fry at one hundred eighty degrees celsius
+feels like 95F = feels like ninety five degrees fahrenheit
+Set the AC to 72F please = set the ac to seventy two degrees fahrenheit please
+95C for 3 minutes, 20C today = ninety five degrees celsius for three minutes twenty degrees celsius today
+It dropped to -10 C, a high of 95F = it dropped to minus ten degrees celsius a high of ninety five degrees fahrenheit
+The 12C bus, flat 4C, Terminal 2F = the twelve c bus flat four c terminal two f
+I wear a 34C and bought a 32C bra, the 3C phone = i wear a thirty four c and bought a thirty two c bra the three c phone
+He received IV Tylenol, 2 g ceftriaxone IV q24h = he received iv tylenol two grams ceftriaxone iv q twenty four h
+IV vancomycin, IV in place, page iv of it = iv vancomycin iv in place page four of it
+No. Of course not! The no. of it = no of course not the number of it
+A Porsche 911 was fast, 911 were killed = a porsche nine hundred eleven was fast nine hundred eleven were killed
+About 911 calls were made, 911 call = about nine hundred eleven calls were made nine one one call
+a 12h chart = a twelve hour chart
 5 mg/dL, 10 µg, 2 mL, it's 1/4 in. = five milligrams per deciliter ten micrograms two milliliters it's one quarter inch
 """
 
@@ -94,6 +110,7 @@ def test_a_roman_numeral_that_nothing_explains_is_refused(text: str) -> None:
     "text",
     [
         *("the 50C note", "12C", "The 5C gets hot", "He scored 98F.", "a 4C hair", "waiting outside 20C"),
+        *("The man in 14F was hot", "He's in 14C and she's in 14F", "It was cold, so she moved to 12C", "water in 4F"),
         *("Rambo IV", "IV", "CD IV", "ROCKY BALBOA IV", "rambo iv", "XV", "the first XV", "XX", "WrestleMania XLVI"),
         *("LIII", "type XL", "level CC", "class XX", "number CL"),
     ],

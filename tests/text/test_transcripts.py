@@ -493,6 +493,8 @@ def test_marks_of_transcribers_without_brackets_are_no_words(kind: FrontendKind,
         apply_frontend(f"so go {code}", FrontendSettings(kind=kind))
 
 
-@pytest.mark.parametrize("text", ["silk R&D", "ann@x.com", "A+ and B+", "a (b) c", "sil var", "SILK"])
+@pytest.mark.parametrize(
+    "text", ["silk R&D", "ann@x.com", "A+ and B+", "a (b) c", "sil var", "SILK", "SIL International", "SIL 4"]
+)
 def test_words_that_look_like_marks_stay(text: str) -> None:
     assert apply_frontend(text, FrontendSettings(kind="transcript")).symbols

@@ -15,6 +15,7 @@ from voxline.text.english_abbreviations import (
     ANY_UNIT,
     DAYS,
     expand_abbreviations,
+    expand_counts,
     expand_per,
     expand_units,
     from_capitals,
@@ -118,7 +119,7 @@ def normalize_english(text: str, *, whole: bool = True) -> str:
     Raises:
       UnsupportedText: some characters have no sound in English, or there are no words.
     """
-    text = mark_degrees(text)
+    text = expand_counts(mark_degrees(text))
     # In a text of capitals, I is a word and a letter rather than a numeral.
     words = _apply_rules(from_capitals(text) if is_in_capitals(text) else text, whole)
     # The output of a rule may match another one ("mr2" → "mr two"), so the rules are applied until nothing changes.

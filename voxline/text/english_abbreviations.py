@@ -135,7 +135,7 @@ _NUMBER_OF_LETTERS = re.compile(
     r"\s[Nn]o\.\s?(?=[A-Z]{1,4}-?[0-9]|[0-9])"
 )
 """Serial no. A17."""
-_COUNT_OF = re.compile(r"\b([Nn])o(s?)\.\s(?=of\b)")
+_COUNT_OF = re.compile(r"\b([Nn])o(s?)\.\s(?=of\b(?!\scourse\b))")
 _SURE = {
     "sec": "section", "ep": "episode", "pt": "part", "est": "established", "dept": "department", "govt": "government",
 }  # fmt: skip
@@ -189,7 +189,6 @@ def expand_abbreviations(text: str) -> str:
         lambda match: f"{_DIRECTIONS[match[1]]} " if match[1] else f" {_DIRECTIONS[match[2]]} ", text
     )
     text = _ALWAYS_RULE.sub(_always, text)
-    text = _COUNT_OF.sub(lambda match: f"{match[1]}umber{match[2]} ", text)
     text = _NUMBER_OF_LETTERS.sub(r"\1 number ", text)
     text = _SURE_RULE.sub(lambda match: f"{_SURE[(match[1] or match[2] or match[3]).lower()]} ", text)
     text = _WORLD_WAR.sub(lambda match: f"World War {'II' if match[1] in ('II', '2') else 'I'}", text)
@@ -430,21 +429,23 @@ def _unit(match: re.Match[str]) -> str:
 
 
 _DEGREES_WITHOUT_SIGN = re.compile(
-    r"(?<![\w.,:/$£€¥#-])((?:[0-9]{1,3}\s?[-–]\s?|[-−](?=[0-9.]))?[0-9]{1,4}(?:\.[0-9]{1,2})?)(\s?)([CFf])"
-    r"(?!\w|['’.](?:\w)|-[A-Za-z]|#|\s?[+*=]|/[A-Za-z])"
+    r"(?<![\w.,:/$£€¥#-])((?:[0-9]{1,3}\s?[-–]\s?|[-−](?=[0-9.]))?(?:[0-9]{1,2},[0-9]{3}|[0-9]{1,4})(?:\.[0-9]{1,2})?)(\s?)([CFf])"
+    r"(?!\w|['’.](?:\w)|-[A-Za-z]|(?<=\s[CF])-[0-9]|#|\s?[+*=]|/[A-Za-z])"
 )
-"""98F, 98.6 F, 20C; a small c is of cents or circa, and a small f stays unless words of heat are around it."""
+"""98F, 98.6 F, 20C, no 5 F-16s; a small c is of cents or circa, and a small f stays unless heat is spoken of."""
 _LABELS = (
     "rooms?|rm|gates?|seats?|rows?|apartments?|apts?|units?|flights?|bus|buses|routes?|lines?|platforms?|models?|vitamins?|"
     "sections?|class|grades?|exhibits?|schedules?|forms?|figures?|figs?|tables?|numbers?|no|nos|iphone|size|sizes|type|types|"
-    "level|levels|parts?|items?|pages?|blocks?|lots?|house|houses|suites?|ste|doors?|stands?|zones?|highways?|hwy|tracks?|"
-    "groups?|questions?|buildings?|bldg|halls?|channels?|rules?|articles?|chapters?|lockers?|bays?|berths?|cabins?|exits?|"
+    "level|levels|parts?|items?|pages?|blocks?|lots?|house|houses|suites?|ste|doors?|stands?|(?<!danger\\s)zones?|highways?|hwy|"
+    "tracks?|groups?|questions?|buildings?|bldg|halls?|channels?|rules?|articles?|chapters?|lockers?|bays?|berths?|cabins?|exits?|"
+    "flats?|terminals?|concourse|piers?|docks?|hangars?|studios?|offices?|trains?|trams?|coach|carriage|deck|entrance|panels?|"
+    "clauses?|annexe|pixel|redmi|usb|porsche|cessna|homeroom|classrooms?|"
     "versions?|titles?|codes?|court|stage|phase|year|form|plot|box|boeing|airbus|step|option|appendix|annex|desk|aisle|"
     "spot|bed|ward|floor|paragraph|para|example|problem|exercise|lesson|unit|plan|hair|cup|bra"
 )
 """What is named by a number with a letter."""
 _BEHIND_LABEL = re.compile(
-    rf"\b(?:(?:{_LABELS})\.?,?(?:\s(?:numbers?|no\.?))?|(?:seat|gate|apartment|locker|flight|exhibit)\s(?:is|was))[\s:]\s?"
+    rf"\b(?:(?:{_LABELS})\.?,?(?:\s(?:numbers?|no\.?))?|(?:seat|gate|apartment|number|size|terminal|locker|flight|exhibit)\s(?:is|was))[\s:]\s?"
     r"(?:[0-9]{1,4}\s?[A-Z]?(?:,\s|\s?[-–/&]\s?|,?\s(?:and|or|to|through)\s)){0,4}$",
     re.IGNORECASE,
 )
@@ -474,10 +475,55 @@ _HOT_THING = re.compile(
     re.IGNORECASE,
 )
 """What a 98F one is; the 3C phone is another thing."""
+_LETTERED_THING = re.compile(
+    r"\s(?:bus|buses|trains?|trams?|ferry|phones?|bras?|cups?|seats?|flights?|batter(?:y|ies)|cells?|grades?|students?)\b"
+)
+"""What a 12C or a C one is."""
+_BEHIND_WEAR = re.compile(r"\b(?:wear|wears|wearing|wore)\s(?:an?\s)?$", re.IGNORECASE)
+_NEAR = (
+    r"(?:(?:about|around|nearly|almost|only|over|under|above|below|roughly|near|up\sto|as\s(?:high|low)\sas)\s){0,2}"
+)
+_BEHIND_MEASURED = re.compile(
+    rf"\b(?:(?:highs?|lows?)\s(?:of\s|in\sthe\s)?{_NEAR}|(?:feels?|felt|feeling)\slike\s{_NEAR}|"
+    rf"(?:reach(?:es|ed|ing)?|hits?|hitting|topp?(?:ed|s|ing)?|exceed(?:s|ed|ing)?|surpass(?:ed|es)?)\s{_NEAR}|"
+    rf"(?:drop(?:s|ped)?|falls?|fell|rises?|rose|climb(?:s|ed)?|soar(?:s|ed)?|plunged?|dip(?:s|ped)?|warming|cool(?:ed|s)?|"
+    rf"chill(?:ed)?|heat(?:ed|s)?|warm(?:ed|s)?)\s(?:it\s|them\s)?(?:to|by|below|above|past)\s{_NEAR}|"
+    rf"(?:set|turn(?:ed)?|adjust(?:ed)?|raised?|lower(?:ed)?)\s[a-z\s]{{2,30}}\sto\s|"
+    rf"(?:fry|fried|frying|grill(?:ed)?|broil(?:ed)?|toast(?:ed)?|brew(?:ed)?|steep(?:ed)?|served?|smoked?|braised?|"
+    rf"poach(?:ed)?|proof|thaw(?:ed)?|anneal(?:ed)?|quench(?:ed)?|cure[ds]?|dried|dry|operat(?:es?|ed|ing)|runs?|running|"
+    rf"vide|done|rated|iron\swas|pool\sis|lake\sis|sea\sis)\s(?:at\s|to\s)?{_NEAR})$|"
+    r"^(?:today|tonight|tomorrow|expect|rain\sand|sun\sand|showers\sand|machine\swash|wash|record)[\s,:]{1,2}$",
+    re.IGNORECASE,
+)
+"""What only a temperature follows, even without a word of heat."""
+_BEFORE_WEATHER = re.compile(
+    r"\s(?:today|tonight|tomorrow|yesterday|by\snoon|(?:and|with)\s(?:rain|rainy|showers|sun|sunny|wind|windy|clouds|cloudy|snow)|"
+    r"in\sthe\s(?:shade|sun)|under\sload|for\s[0-9.]{1,4}\s?(?:seconds?|minutes?|hours?|secs?|mins?|hrs?|s|h)\b)",
+    re.IGNORECASE,
+)
+_BEHIND_IN = re.compile(r"\b(?:in|into)\s$", re.IGNORECASE)
+_MOVED_TO = re.compile(
+    r"\b(?:mov|switch|walk|sat|seated|assigned|return|live)[a-z]{0,5}\s(?:back\s)?(?:to|at)\s$",
+    re.IGNORECASE,
+)
+_BEHIND_AT = re.compile(r"\b(?:at|to|above|below|over|under|of|is|was|be)\s$", re.IGNORECASE)
+_BOTH_SCALES = re.compile(
+    r"(?<![\w.,/-])([0-9]{1,4})\s?°?\s?([CF])\s?/\s?([0-9]{1,4})\s?°?\s?([CF])(?:\s?/\s?(?=[Gg]as\b)|\b)"
+)
+"""180C/350F, as recipes write it."""
 _DEG = re.compile(r"(?<=[0-9])\s?deg\.?\s?(?=[CF](?![\w'’]))")
 _DEG_ALONE = re.compile(r"(?<=[0-9])\s?deg\b(?!\.)")
 _BEFORE_PLURAL = re.compile(r"\s[a-z]{3,20}s\b")
 _SENTENCE_END = re.compile(r"[.;!?]\s")
+
+
+def expand_counts(text: str) -> str:
+    """The no. of people, of a text as it was written: in small letters, "No. Of course not" is the same.
+
+    >>> expand_counts("The no. of it. No. Of course not")
+    'The number of it. No. Of course not'
+    """
+    return _COUNT_OF.sub(lambda match: f"{match[1]}umber{match[2]} ", text)
 
 
 def mark_degrees(text: str) -> str:
@@ -491,10 +537,30 @@ def mark_degrees(text: str) -> str:
     """
     if not any(digit in text for digit in "0123456789"):
         return text
-    text = _DEG_ALONE.sub(" degrees", _DEG.sub("°", text))
-    matches = list(_DEGREES_WITHOUT_SIGN.finditer(text))
-    scales = {match[3] for match in matches if not match[2]}
-    return _DEGREES_WITHOUT_SIGN.sub(lambda match: _mark_degrees(match, has_both=scales >= {"C", "F"}), text)
+    text = _DEG_ALONE.sub(" degrees", _DEG.sub("°", _BOTH_SCALES.sub(_mark_both_scales, text)))
+    amounts: dict[str, list[float]] = {"C": [], "F": []}
+    for match in _DEGREES_WITHOUT_SIGN.finditer(text):
+        if not match[2] and match[3] in amounts:
+            amounts[match[3]].append(_last_number(match[1]))
+    has_both = any(_are_equal(celsius, other) for celsius in amounts["C"][:8] for other in amounts["F"][:8])
+    return _DEGREES_WITHOUT_SIGN.sub(lambda match: _mark_degrees(match, has_both=has_both), text)
+
+
+def _last_number(amount: str) -> float:
+    return float(re.findall(r"[0-9.]+", amount.replace(",", ""))[-1])
+
+
+def _are_equal(celsius: float, fahrenheit: float) -> bool:
+    """True for one temperature on both scales, as recipes round it."""
+    return abs(celsius * 1.8 + 32 - fahrenheit) <= max(2.0, 0.04 * fahrenheit)
+
+
+def _mark_both_scales(match: re.Match[str]) -> str:
+    first, scale, second, other = match.groups()
+    celsius, fahrenheit = (first, second) if scale == "C" else (second, first)
+    if scale == other or not _are_equal(float(celsius), float(fahrenheit)):
+        return match[0]
+    return f"{first}°{scale}, {second}°{other}" + ", " * match[0].endswith(("/", "/ "))
 
 
 def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
@@ -505,11 +571,25 @@ def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
     # A label explains the letter: seat 12C, rows 12C to 14F.
     if _BEHIND_LABEL.search(before) or _BEFORE_STREET.match(behind):
         return match[0]
+    if (space and _LETTERED_THING.match(behind)) or _BEHIND_WEAR.search(before):  # 3 C students
+        return match[0]
     sentence = _SENTENCE_END.split(before)[-1] + "0 " + _SENTENCE_END.split(behind)[0]
-    is_heat = _HEAT.search(sentence) or _WEATHER.search(before)
+    is_heat = _HEAT.search(sentence) or _WEATHER.search(before) or _BEFORE_WEATHER.match(behind)
+    is_heat = is_heat or _BEHIND_MEASURED.search(_SENTENCE_END.split(before)[-1])
     if _BEHIND_ARTICLE.search(before):
+        if not space and _LETTERED_THING.match(behind):
+            return match[0]
         is_heat = _HOT_THING.match(behind)
-    is_measured = not space and ("." in amount or amount[0] in "-−" or has_both or _BETWEEN.search(before))
+    # The man in 14F was hot.
+    elif _BEHIND_IN.search(before) or _MOVED_TO.search(before):
+        is_heat = _HOT_THING.match(behind)
+    is_measured = not space and (
+        any(mark in amount for mark in ".,")
+        or amount[0] in "-−"
+        or has_both
+        or _BETWEEN.search(before)
+        or (_last_number(amount) >= 100 and _BEHIND_AT.search(before))
+    )
     if is_heat or (is_measured and scale.isupper()):
         return f"{amount}°{scale.upper()}"
     if scale == "f" or (space and _BEFORE_PLURAL.match(behind)):  # 3 C students

@@ -467,11 +467,18 @@ _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])\s?([mk])\.p\.h\.?(?!\w)", re.IGNORECASE), r" \1ph"),
     (re.compile(r"(?<=[0-9])\s?m\.p\.g\.?(?!\w)", re.IGNORECASE), " mpg"),
     (re.compile(r"(?<![\w.,:/-])([0-9]{1,3})h(?=[0-5][0-9]\b)"), r"\1 hr "),
+    (
+        re.compile(
+            r"(?<![\w.,:/$-])([0-9]{1,3})h(?=\s(?:clock|shift|day|chart|period|race|service|window|format|news)s?\b)"
+        ),
+        r"\1-hour",
+    ),
     (re.compile(r"(?<![\w.,:/$-])([0-9]{1,3}(?:\.[0-9])?)h(?![\w'’-]|\s?[0-9])"), r"\1 hr"),
     (re.compile(r"(?<=[0-9])(\s?(?:ft|lbs?|oz|yds?|hrs?|mins?|secs?|gal|tsp|tbsp))\.(?=,?\s[a-z])(?!\slbs?\b)"), r"\1"),
     (
         re.compile(
-            r"(?<![\w.,-])911(?=(?:\s|-)(?:was|were|calls?|caller|callers|operators?|dispatch|emergency|center|tapes?)\b)"
+            r"(?<![\w.,-])(?<!\bof\s)(?<!\bPorsche\s)(?<!\bMy\s)(?<!\bmy\s)911(?=(?:\s|-)(?:call|caller|callers|operators?|dispatch|"
+            r"emergency|centers?|tapes?|calls\b(?!\s(?:were|have|had))|was\s(?:called|dialed|notified|alerted|contacted))\b)"
         ),
         "nine one one",
     ),

@@ -225,7 +225,7 @@ _CARDINAL_AFTER = frozenset(
     """
     chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
     bowl game title amendment number division table figure plate episode season tier category schedule mark phases
-    parts chapters volumes types grades levels classes acts books sections articles wars scenes stages
+    page pages parts chapters volumes types grades levels classes acts books sections articles wars scenes stages
     rocky pentium fantasy
     """.split()  # noqa: SIM905 - a table in lines
 )
@@ -269,11 +269,13 @@ _IV_OF_MEDICINE = re.compile(
     r"\b(?:an?|the|my|his|her|your|their|this|that|another|new|with|via|by|per|through|start|starts|started|starting|"
     r"place|placed|insert|inserted|give|gives|gave|given|get|gets|got|getting|needs?|needed|hang|hung|mg|mcg|ml|grams?|"
     r"milligrams?|units?|on|or|and|im|po|slash|milliliters?|micrograms?|"
-    r"intravenous(?:ly)?\s?,?|/)\s?\(?$",
+    r"receiv(?:e|es|ed|ing)|administer(?:s|ed|ing)?|fluids?|intravenous(?:ly)?\s?,?|/)\s?\(?$",
     re.IGNORECASE,
 )
 _IV_BEFORE_MEDICINE = re.compile(
-    rf"(?:\s|-|/|\s(?:and|or|slash)\s)(?:{_INTRAVENOUS}|IM|PO|oral|every|once|twice|daily|started|removed|running|out)\b",
+    rf"(?:\s|-|/|\s(?:and|or|slash)\s)(?:{_INTRAVENOUS}|IM|PO|oral|every|once|twice|daily|started|removed|running|out|"
+    r"q|q[0-9]{1,2}h?|bid|tid|qid|x\s?[0-9]|tylenol|lasix|benadryl|zofran|toradol|in\splace|"
+    r"[a-z]{3,20}(?:mycin|cillin|floxacin|azole|olol|phrine|profen|tanyl|semide|triaxone|setron))\b",
     re.IGNORECASE,
 )
 _LETTERED = frozenset(["type", "types", "class", "level", "levels", "grade", "grades", "number", "category", "tier"])

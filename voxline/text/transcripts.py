@@ -100,7 +100,8 @@ _HIDDEN_WORD = lazy_pattern(r"(?<!\S)[*_]{2,}(?!\S)|(?<![\w-])(?:x{3,20}|yyy)(?!
 _BARE_NAMES = "NSN|SPN|NPS|NOISE|LAUGHTER|LAUGH|COUGH|BREATH|MUSIC|SILENCE|CLICK|EXH|INH|SMACK"
 _CODE = lazy_pattern(
     # Sounds without brackets: SIL, NSN, _NOISE_, $NOISE, !EXH.
-    rf"(?<!\S)(?:NSN|SPN|SIL|[$~_!](?:{_BARE_NAMES}|SIL)[~_]?|(?:{_BARE_NAMES}|SIL)_|nsn|spn)(?!\S)"
+    rf"(?<!\S)(?:NSN|SPN|SIL(?!\s(?:International|Global|[0-9]))|[$~_!](?:{_BARE_NAMES}|SIL)[~_]?|(?:{_BARE_NAMES}|SIL)_"
+    r"|nsn|spn)(?!\S)"
     # CHAT, of children's and patients' speech: &-um, &=laughs, hm@i, [//], +... at the end, and +< at the beginning.
     r"|(?<!\S)&[-~+=][^\W\d_]{1,30}|(?<=[^\W\d_])@(?:[abcdfgiklnopqtuwx]|si|sl|ls|lp|wp|s(?::[a-z]{2,3})?)(?![\w.@-])"
     r"|\[/{1,3}\]|(?<!\S)\+(?:\.\.\.|/{1,2}[.?]|\.\.\?|\"/?\.)(?!\S)|^\+[<,^](?=\s)"
