@@ -187,7 +187,9 @@ class LiveResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            # The server closes the connection of an answer without an end; a traceback would say nothing more.
+            with contextlib.suppress(BrokenAnswerError):
+                await super().__call__(scope, receive, send)
         finally:
             await _end(self._work)
             self.count(self._outcome)
