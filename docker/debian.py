@@ -35,7 +35,9 @@ SPDX = {
     "zlib": "Zlib",
 }  # fmt: skip
 """Debian's name in small letters, without ".0" → the identifier."""
-FAMILY = re.compile(r"(L?GPL|GFDL|MPL)-\d\.\d(-no-invariants)?(-or-later|-only)?")
+FAMILY = re.compile(
+    r"(GPL-[123]\.0|LGPL-2\.[01]|LGPL-3\.0|GFDL-1\.[123]-no-invariants)-(or-later|only)|MPL-(1\.[01]|2\.0)"
+)
 """Identifiers of SPDX that `VERSIONED` becomes."""
 VERSIONED = re.compile(r"(L?GPL|GFDL|MPL)(?:-NIV)?(?:-v?(\d(?:\.\d)?))?(\+|-or-later|-only)?", re.IGNORECASE)
 """GPL-2+, LGPL-2.1, GFDL-NIV-1.3+, MPL-2.0; without a version any."""

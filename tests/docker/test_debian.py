@@ -61,6 +61,18 @@ def test_the_licences_are_debians_as_spdx_names_them(tmp_path: Path) -> None:
     assert components["libb"]["purl"] == "pkg:deb/debian/libb@1.0-2?arch=amd64"
 
 
+def test_identifiers_are_of_spdxs_own_list(tmp_path: Path) -> None:
+    """A bill with another one is not valid; `packaging` has the list."""
+    spdx = pytest.importorskip("packaging.licenses._spdx").LICENSES
+    stated = "GPL GPL-1+ GPL-2 GPL-3+ LGPL LGPL-2+ LGPL-2.1 LGPL-3 GFDL GFDL-1.2+ GFDL-NIV-1.3 MPL MPL-1.1 MPL-2.0"
+    installed(tmp_path, "liba", DEP5 + f"License: {', '.join(stated.split())}\n")
+    ended, components = listed(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    licences: list[dict[str, dict[str, str]]] = components["liba"]["licenses"]  # type: ignore[assignment]
+    assert len(licences) > 10
+    assert [licence for licence in licences if licence["license"].get("id", "").lower() not in spdx] == []
+
+
 def test_versions_are_written_as_addresses_of_packages_have_them(tmp_path: Path) -> None:
     """As the rules of https://github.com/package-url/purl-spec write a plus sign."""
     installed(tmp_path, "libstdc++6", DEP5 + "License: GFDL\n", version="1:14.2~rc1+b1-2")
@@ -75,6 +87,7 @@ def test_versions_are_written_as_addresses_of_packages_have_them(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (DEP5 + "License: GPL-2.1+\n", "liba: GPL-2.1-or-later"),
         (DEP5 + "License: SSPL-1.0\n", "liba: SSPL-1.0"),
         (DEP5 + "License: AGPL-3+\n", "liba: AGPL-3+"),
         (DEP5 + "License: Expat and for-friends\n", "liba: for-friends"),
@@ -114,7 +127,13 @@ def test_the_list_ends_in_the_bill_and_its_licences_are_not_judged_as_pythons(tm
     assert listed(tmp_path)[0].returncode == 0
     sbom = tmp_path / "sbom.json"
     sbom.write_text(json.dumps({"bomFormat": "CycloneDX", "components": []}))
-    command = [sys.executable, DOCKER / "bundled.py", sbom, tmp_path / "packages", tmp_path / "base.json"]
+    command: list[str | Path] = [
+        sys.executable,
+        DOCKER / "bundled.py",
+        sbom,
+        tmp_path / "packages",
+        tmp_path / "base.json",
+    ]
     subprocess.run(command, check=True)
     bill = json.loads(sbom.read_text())
     assert [component["name"] for component in bill["components"]] == ["bash"]
