@@ -72,6 +72,10 @@ the MD of LI, MM, DI and LX, made in MMXX = the md of li mm di and lx made in tw
 12 F-35s and 3 C-130s left = twelve f thirty fives and three c one thirties left
 Bake at 180C/350F/Gas 4 = bake at one hundred eighty degrees celsius three hundred fifty degrees fahrenheit gas four
 Keep out of the danger zone, 1,000F = keep out of the danger zone one thousand degrees fahrenheit
+600 F Street, 1400 F St. NW = six hundred f street fourteen hundred f saint nw
+Mix 2 C flour, 1 C water and 1/2 C sugar = mix two cups flour one cup water and a half cup sugar
+Group IV, Apollo XV, Mk IV = group four apollo fifteen mk four
+a train at 8h00 = a train at eight hours
 deep fry at 180C = deep fry at one hundred eighty degrees celsius
 feels like 95F = feels like ninety five degrees fahrenheit
 Set the AC to 72F please = set the ac to seventy two degrees fahrenheit please
@@ -110,7 +114,13 @@ def test_a_roman_numeral_that_nothing_explains_is_refused(text: str) -> None:
     "text",
     [
         *("the 50C note", "12C", "The 5C gets hot", "He scored 98F.", "a 4C hair", "waiting outside 20C"),
-        *("The man in 14F was hot", "He's in 14C and she's in 14F", "It was cold, so she moved to 12C", "water in 4F"),
+        *(
+            "The man in 14F was hot",
+            "He's in 14C and she's in 14F",
+            "It was cold, so she moved to 12C",
+            "water in 4F",
+            "The bus reached 4C",
+        ),
         *("Rambo IV", "IV", "CD IV", "ROCKY BALBOA IV", "rambo iv", "XV", "the first XV", "XX", "WrestleMania XLVI"),
         *("LIII", "type XL", "level CC", "class XX", "number CL"),
     ],

@@ -415,7 +415,7 @@ ACCELERATION = "nine point eight meters per second squared"
         ("the 'size 6' tall", "the size six tall"),
         ("the cat sat. 5 dogs in the sun, 5", "the cat sat five dogs in the sun five"),
         ("0x1F, 5x, 2x4", "zero x one f five x two by four"),
-        ("MIX CIVIL DIXIE, page vi, act vi", "mix civil dixie page vi act six"),
+        ("MIX CIVIL DIXIE, page vi, act vi", "mix civil dixie page six act six"),
         ("a $5 bill, $5 or more, a $5 or so", "a five dollar bill five dollars or more a five dollars or so"),
         ("I have 350 Elm trees at 350 Elm St.", "i have three hundred fifty elm trees at three fifty elm street"),
         ("PHP 8, try 5, 5 CHF", "php eight try five five swiss francs"),

@@ -476,7 +476,7 @@ _HOT_THING = re.compile(
 )
 """What a 98F one is; the 3C phone is another thing."""
 _LETTERED_THING = re.compile(
-    r"\s(?:bus|buses|trains?|trams?|ferry|phones?|bras?|cups?|seats?|flights?|batter(?:y|ies)|cells?|grades?|students?)\b"
+    r"\s(?:bus|buses|trains?|trams?|ferry|phones?|bras?|cups?|seats?|(?:[Ss]treet|[Ss]t|[Aa]venue|[Aa]ve)(?:\.|\b)(?!\s[a-z])|flights?|batter(?:y|ies)|cells?|grades?|students?)\b"
 )
 """What a 12C or a C one is."""
 _BEHIND_WEAR = re.compile(r"\b(?:wear|wears|wearing|wore)\s(?:an?\s)?$", re.IGNORECASE)
@@ -506,6 +506,7 @@ _MOVED_TO = re.compile(
     r"\b(?:mov|switch|walk|sat|seated|assigned|return|live)[a-z]{0,5}\s(?:back\s)?(?:to|at)\s$",
     re.IGNORECASE,
 )
+_REACHED = re.compile(r"reach|hit", re.IGNORECASE)
 _BEHIND_AT = re.compile(r"\b(?:at|to|above|below|over|under|of|is|was|be)\s$", re.IGNORECASE)
 _BOTH_SCALES = re.compile(
     r"(?<![\w.,/-])([0-9]{1,4})\s?°?\s?([CF])\s?/\s?([0-9]{1,4})\s?°?\s?([CF])(?:\s?/\s?(?=[Gg]as\b)|\b)"
@@ -537,13 +538,21 @@ def mark_degrees(text: str) -> str:
     """
     if not any(digit in text for digit in "0123456789"):
         return text
-    text = _DEG_ALONE.sub(" degrees", _DEG.sub("°", _BOTH_SCALES.sub(_mark_both_scales, text)))
+    text = _DEG_ALONE.sub(" degrees", _DEG.sub("°", _BOTH_SCALES.sub(_mark_both_scales, _CUPS.sub(_cups, text))))
     amounts: dict[str, list[float]] = {"C": [], "F": []}
     for match in _DEGREES_WITHOUT_SIGN.finditer(text):
         if not match[2] and match[3] in amounts:
             amounts[match[3]].append(_last_number(match[1]))
     has_both = any(_are_equal(celsius, other) for celsius in amounts["C"][:8] for other in amounts["F"][:8])
     return _DEGREES_WITHOUT_SIGN.sub(lambda match: _mark_degrees(match, has_both=has_both), text)
+
+
+_CUPS = re.compile(
+    r"(?<![\w.,/-])(?<!\b[Ii]n\s)(?<!\bat\s)(?<!\bto\s)((?:[0-9]{1,2}\s)?[1-9]/[2-8]|(?:1[0-2]|[1-9])(?:\.[0-9]{1,2})?)\sC\.?(?=\s(?:of\s)?(?:[a-z]{3,20}\s){0,2}(?:flour|sugar|water|milk|"
+    r"rice|oil|butter|cream|oats?|oatmeal|broth|stock|cheese|onions?|nuts|pecans|walnuts|raisins|syrup|juice|honey|beans|"
+    r"cornmeal|yogurt|buttermilk|shortening|carrots|celery|berries|blueberries|chips)\b)"
+)
+"""2 C flour."""
 
 
 def _last_number(amount: str) -> float:
@@ -553,6 +562,10 @@ def _last_number(amount: str) -> float:
 def _are_equal(celsius: float, fahrenheit: float) -> bool:
     """True for one temperature on both scales, as recipes round it."""
     return abs(celsius * 1.8 + 32 - fahrenheit) <= max(2.0, 0.04 * fahrenheit)
+
+
+def _cups(match: re.Match[str]) -> str:
+    return f"{match[1]} cup{'s' * (match[1] != '1' and not re.fullmatch('[1-9]/[2-8]', match[1]))}"
 
 
 def _mark_both_scales(match: re.Match[str]) -> str:
@@ -575,7 +588,9 @@ def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
         return match[0]
     sentence = _SENTENCE_END.split(before)[-1] + "0 " + _SENTENCE_END.split(behind)[0]
     is_heat = _HEAT.search(sentence) or _WEATHER.search(before) or _BEFORE_WEATHER.match(behind)
-    is_heat = is_heat or _BEHIND_MEASURED.search(_SENTENCE_END.split(before)[-1])
+    cue = _BEHIND_MEASURED.search(_SENTENCE_END.split(before)[-1])
+    # The bus reached 4C.
+    is_heat = is_heat or (cue and (not _REACHED.match(cue[0]) or _last_number(amount) >= 20))
     if _BEHIND_ARTICLE.search(before):
         if not space and _LETTERED_THING.match(behind):
             return match[0]

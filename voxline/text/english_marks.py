@@ -451,6 +451,10 @@ _EUROS_AND_CENTS = re.compile(r"(?<![\w.,])([0-9]{1,6})(?:(\s)€\s|([€£$]))(
 _FOOTNOTE = re.compile(r"([A-Za-z]{3,20})[²³](?!\w)|(?:[A-Za-z]{2}|[.,!?)\"”])[¹⁴-⁹](?!\w)")
 _LENGTHS = frozenset("meter metre mile yard foot inch kilometer kilometre".split())  # noqa: SIM905
 _FUNCTIONS = frozenset("sin cos tan log sec csc cot sinh cosh tanh".split())  # noqa: SIM905
+_HELP = re.compile(
+    r"(?<![\w.,-])(?<!\bof\s)911(?=[\s-](?:call|callers?|operators?|dispatch|emergency|centers?|tapes?|"
+    r"calls\b(?!\s(?:were|have|had))|was\s(?:called|dialed|notified|alerted|contacted))\b)"
+)
 _PLAIN_MARKS = (
     (re.compile(r"(?<=[0-9])\s?º(?=\s?[CFNSEW]?(?!\w))"), "°"),  # the ordinal of Spanish, typed for a degree
     (re.compile(r"(?<=[0-9])⁄(?=[0-9])"), "/"),
@@ -466,22 +470,12 @@ _PLAIN_MARKS = (
     (re.compile(r"\+/[-−]"), " plus or minus "),
     (re.compile(r"(?<=[0-9])\s?([mk])\.p\.h\.?(?!\w)", re.IGNORECASE), r" \1ph"),
     (re.compile(r"(?<=[0-9])\s?m\.p\.g\.?(?!\w)", re.IGNORECASE), " mpg"),
+    (re.compile(r"(?<![\w.,:/-])([0-9]{1,3})h00\b"), r"\1 hr"),
     (re.compile(r"(?<![\w.,:/-])([0-9]{1,3})h(?=[0-5][0-9]\b)"), r"\1 hr "),
-    (
-        re.compile(
-            r"(?<![\w.,:/$-])([0-9]{1,3})h(?=\s(?:clock|shift|day|chart|period|race|service|window|format|news)s?\b)"
-        ),
-        r"\1-hour",
-    ),
+    (re.compile(r"(?<![\w.,:/$-])([0-9]{1,3})h(?=\s(?:clock|shift|chart|race|mark|nap|flight|drive)s?\b)"), r"\1-hour"),
     (re.compile(r"(?<![\w.,:/$-])([0-9]{1,3}(?:\.[0-9])?)h(?![\w'’-]|\s?[0-9])"), r"\1 hr"),
     (re.compile(r"(?<=[0-9])(\s?(?:ft|lbs?|oz|yds?|hrs?|mins?|secs?|gal|tsp|tbsp))\.(?=,?\s[a-z])(?!\slbs?\b)"), r"\1"),
-    (
-        re.compile(
-            r"(?<![\w.,-])(?<!\bof\s)(?<!\bPorsche\s)(?<!\bMy\s)(?<!\bmy\s)911(?=(?:\s|-)(?:call|caller|callers|operators?|dispatch|"
-            r"emergency|centers?|tapes?|calls\b(?!\s(?:were|have|had))|was\s(?:called|dialed|notified|alerted|contacted))\b)"
-        ),
-        "nine one one",
-    ),
+    (_HELP, "nine one one"),
     (re.compile(r"(?<=[0-9])[\s-]?ft[.-]\s?lbs?\b\.?"), " foot pounds"),
     (re.compile(r"(?<![\w.,])([0-9]{1,2})W-(?=[0-9]{2}(?![\w-]))"), r"\1 w "),  # of oil
     (re.compile(r"((?:₹|\bRs\.?)\s?[0-9.,]{1,20}\s(?:lakh|crore))s\b"), r"\1"),

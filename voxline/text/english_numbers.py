@@ -278,6 +278,10 @@ _IV_BEFORE_MEDICINE = re.compile(
     r"[a-z]{3,20}(?:mycin|cillin|floxacin|azole|olol|phrine|profen|tanyl|semide|triaxone|setron))\b",
     re.IGNORECASE,
 )
+_BEHIND_COUNTED = re.compile(
+    r"\b(?:[Gg]roup|[Rr]egion|[Zz]one|[Uu]nit|[Qq]uestion|[Ff]orm|[Ss]tep|[Ll]ot|[Oo]pus|[Cc]hromosome|Apollo|Gemini|Mk\.?)\s$"
+)
+"""Words that count, and may be followed by a letter too: Group X."""
 _LETTERED = frozenset(["type", "types", "class", "level", "levels", "grade", "grades", "number", "category", "tier"])
 """What is also named by letters: class XL, grade CC."""
 _LETTERS_OR_NUMERAL = frozenset(["XL", "CC", "CV", "CL", "CI", "LI", "LL", "XX", "IC"])
@@ -355,12 +359,15 @@ def _regnal(match: re.Match[str]) -> str:
 def _other_roman(match: re.Match[str]) -> str:
     if not (value := parse_roman(match[0].upper())) or match[0].upper() == "XXX":
         return match[0]
+    before = match.string[max(0, match.start() - 20) : match.start()]
+    behind = match.string[match.end() : match.end() + 24]
+    is_of_fluids = match[0] in ("IV", "iv")
     # The letters of intravenous: an IV drip, 5 mg IV.
-    if match[0] in ("IV", "iv"):
-        before = match.string[max(0, match.start() - 20) : match.start()]
-        behind = match.string[match.end() : match.end() + 24]
-        if _IV_OF_MEDICINE.search(before) or _IV_BEFORE_MEDICINE.match(behind):
-            return match[0]
+    if is_of_fluids and (_IV_OF_MEDICINE.search(before) or _IV_BEFORE_MEDICINE.match(behind)):
+        return match[0]
+    if _BEHIND_COUNTED.search(before):
+        return cardinal(str(value))
+    if is_of_fluids:
         raise has_two_readings(match[0], f"{cardinal('4')}, the {ordinal('4')}, or letters")
     readings = f"{cardinal(str(value))}, or the {ordinal(str(value))}"
     raise has_two_readings(match[0], readings)
