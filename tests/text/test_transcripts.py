@@ -485,7 +485,25 @@ def test_quotes_behind_words_that_end_in_s_go_in_english(text: str, words: str) 
 @pytest.mark.parametrize("kind", ["transcript", "english_transcript"])
 @pytest.mark.parametrize(
     "code",
-    ["SIL", "NSN", "SPN", "_NOISE_", "$NOISE", "!EXH", "&-um", "&=laughs", "hm@i", "[//]", "+...", "(0.5)", "(.5)"],
+    [
+        "SIL",
+        "NSN",
+        "SPN",
+        "_NOISE_",
+        "$NOISE",
+        "!EXH",
+        "&-um",
+        "&=laughs",
+        "hm@i",
+        "hm@i.",
+        "[: cat]",
+        "[=! sings]",
+        "[* m]",
+        "[//]",
+        "+...",
+        "(0.5)",
+        "(.5)",
+    ],
 )
 def test_marks_of_transcribers_without_brackets_are_no_words(kind: FrontendKind, code: str) -> None:
     """Of Kaldi and HTK, and of CHAT (https://talkbank.org/0info/manuals/CHAT.html): "and um", "go slash slash on"."""

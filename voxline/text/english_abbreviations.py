@@ -587,17 +587,17 @@ def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
     if (space and _LETTERED_THING.match(behind)) or _BEHIND_WEAR.search(before):  # 3 C students
         return match[0]
     sentence = _SENTENCE_END.split(before)[-1] + "0 " + _SENTENCE_END.split(behind)[0]
-    is_heat = _HEAT.search(sentence) or _WEATHER.search(before) or _BEFORE_WEATHER.match(behind)
+    is_heat = bool(_HEAT.search(sentence) or _WEATHER.search(before) or _BEFORE_WEATHER.match(behind))
     cue = _BEHIND_MEASURED.search(_SENTENCE_END.split(before)[-1])
     # The bus reached 4C.
-    is_heat = is_heat or (cue and (not _REACHED.match(cue[0]) or _last_number(amount) >= 20))
+    is_heat = is_heat or bool(cue and (not _REACHED.match(cue[0]) or _last_number(amount) >= 20))
     if _BEHIND_ARTICLE.search(before):
         if not space and _LETTERED_THING.match(behind):
             return match[0]
-        is_heat = _HOT_THING.match(behind)
+        is_heat = bool(_HOT_THING.match(behind))
     # The man in 14F was hot.
     elif _BEHIND_IN.search(before) or _MOVED_TO.search(before):
-        is_heat = _HOT_THING.match(behind)
+        is_heat = bool(_HOT_THING.match(behind))
     is_measured = not space and (
         any(mark in amount for mark in ".,")
         or amount[0] in "-−"

@@ -103,12 +103,12 @@ _CODE = lazy_pattern(
     rf"(?<!\S)(?:NSN|SPN|SIL(?!\s(?:International|Global|[0-9]))|[$~_!](?:{_BARE_NAMES}|SIL)[~_]?|(?:{_BARE_NAMES}|SIL)_"
     r"|nsn|spn)(?!\S)"
     # CHAT, of children's and patients' speech: &-um, &=laughs, hm@i, [//], +... at the end, and +< at the beginning.
-    r"|(?<!\S)&[-~+=][^\W\d_]{1,30}|(?<=[^\W\d_])@(?:[abcdfgiklnopqtuwx]|si|sl|ls|lp|wp|s(?::[a-z]{2,3})?)(?![\w.@-])"
-    r"|\[/{1,3}\]|(?<!\S)\+(?:\.\.\.|/{1,2}[.?]|\.\.\?|\"/?\.)(?!\S)|^\+[<,^](?=\s)"
+    r"|(?<!\S)&[-~+=][^\W\d_]{1,30}|(?<=[^\W\d_])@(?:[abcdfgiklnopqtuwx]|si|sl|ls|lp|wp|s(?::[a-z]{2,3})?)(?![\w@-]|\.\w)"
+    r"|\[(?:::?|=[!?]?|[*+%])\s[^\]]{1,60}\]|\[/{1,3}\]|(?<!\S)\+(?:\.\.\.|/{1,2}[.?]|\.\.\?|\"/?\.)(?!\S)|^\+[<,^](?=\s)"
     # Pauses, as conversations are written: (0.5), (.)
     r"|(?<!\S)\([0-9]?\.[0-9]{1,2}\)(?!\w)"
 )
-_MAY_HAVE_CODE = lazy_pattern(r"[A-Z]_|[$~_!][A-Z]|NSN|SPN|SIL|nsn|spn|&[-~+=]|@|\[/|\+|\([0-9]?\.")
+_MAY_HAVE_CODE = lazy_pattern(r"[A-Z]_|[$~_!][A-Z]|NSN|SPN|SIL|nsn|spn|&[-~+=]|@|\[[/:=*+%]|\+|\([0-9]?\.")
 _REDACTED = lazy_pattern(
     r"[\[<{]\s*((?:redacted|anonymi[sz]ed|masked|pii|phi|name|first name|last name|person|phone|phone number|"
     r"email|address|ssn|credit card|card number|account number|location|organi[sz]ation|date of birth|dob)s?)"
