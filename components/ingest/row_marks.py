@@ -35,7 +35,8 @@ _KINDS: tuple[tuple[_Kind, str], ...] = (
     ),
     (
         "status",
-        r"answer|state|verdict|result|decision|validity|validation|(?:\w+ )?status"
+        r"answer|state|verdict|result|decision|validity|validation|"
+        r"(?!(?:order|payment|delivery|shipping|http|marital|employment|loan|account|network) )(?:\w+ )?status"
         r"|(?:qa|qc|review|audit|validation|annotation)(?: (?:status|result|verdict|state|decision|label|flag))?"
         r"|(?:label|annotation|transcript(?:ion)?|audio) (?:status|verdict|validity)",
     ),

@@ -60,7 +60,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
-REVISION = 23
+REVISION = 24
 _STEP = "ingest"
 
 

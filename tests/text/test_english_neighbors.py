@@ -76,6 +76,7 @@ Keep out of the danger zone, 1,000F = keep out of the danger zone one thousand d
 Mix 2 C flour, 1 C water and 1/2 C sugar = mix two cups flour one cup water and a half cup sugar
 Group IV, Apollo XV, Mk IV = group four apollo fifteen mk four
 a train at 8h00 = a train at eight hours
+from -40C to 85C, -20 C = from minus forty degrees celsius to eighty five degrees celsius minus twenty degrees celsius
 deep fry at 180C = deep fry at one hundred eighty degrees celsius
 feels like 95F = feels like ninety five degrees fahrenheit
 Set the AC to 72F please = set the ac to seventy two degrees fahrenheit please

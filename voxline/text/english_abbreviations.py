@@ -507,6 +507,8 @@ _MOVED_TO = re.compile(
     re.IGNORECASE,
 )
 _REACHED = re.compile(r"reach|hit", re.IGNORECASE)
+_BEHIND_COLD = re.compile(r"[-−][0-9.]{1,5}\s?[CF]\s(?:to|and)\s\+?$")
+"""-40C to."""
 _BEHIND_AT = re.compile(r"\b(?:at|to|above|below|over|under|of|is|was|be)\s$", re.IGNORECASE)
 _BOTH_SCALES = re.compile(
     r"(?<![\w.,/-])([0-9]{1,4})\s?°?\s?([CF])\s?/\s?([0-9]{1,4})\s?°?\s?([CF])(?:\s?/\s?(?=[Gg]as\b)|\b)"
@@ -598,12 +600,15 @@ def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
     # The man in 14F was hot.
     elif _BEHIND_IN.search(before) or _MOVED_TO.search(before):
         is_heat = bool(_HOT_THING.match(behind))
-    is_measured = not space and (
-        any(mark in amount for mark in ".,")
-        or amount[0] in "-−"
-        or has_both
-        or _BETWEEN.search(before)
-        or (_last_number(amount) >= 100 and _BEHIND_AT.search(before))
+    is_below_zero = amount[0] in "-−" or _BEHIND_COLD.search(before)
+    is_measured = is_below_zero or (
+        not space
+        and (
+            any(mark in amount for mark in ".,")
+            or has_both
+            or _BETWEEN.search(before)
+            or (_last_number(amount) >= 100 and _BEHIND_AT.search(before))
+        )
     )
     if is_heat or (is_measured and scale.isupper()):
         return f"{amount}°{scale.upper()}"
