@@ -488,7 +488,7 @@ _BEHIND_MEASURED = re.compile(
     rf"(?:reach(?:es|ed|ing)?|hits?|hitting|topp?(?:ed|s|ing)?|exceed(?:s|ed|ing)?|surpass(?:ed|es)?)\s{_NEAR}|"
     rf"(?:drop(?:s|ped)?|falls?|fell|rises?|rose|climb(?:s|ed)?|soar(?:s|ed)?|plunged?|dip(?:s|ped)?|warming|cool(?:ed|s)?|"
     rf"chill(?:ed)?|heat(?:ed|s)?|warm(?:ed|s)?)\s(?:it\s|them\s)?(?:to|by|below|above|past)\s{_NEAR}|"
-    rf"(?:set|turn(?:ed)?|adjust(?:ed)?|raised?|lower(?:ed)?)\s[a-z\s]{{2,30}}\sto\s|"
+    rf"(?:set|adjust(?:ed)?|raised?|lower(?:ed)?)\s[a-z\s]{{2,30}}\sto\s|"
     rf"(?:fry|fried|frying|grill(?:ed)?|broil(?:ed)?|toast(?:ed)?|brew(?:ed)?|steep(?:ed)?|served?|smoked?|braised?|"
     rf"poach(?:ed)?|proof|thaw(?:ed)?|anneal(?:ed)?|quench(?:ed)?|cure[ds]?|dried|dry|operat(?:es?|ed|ing)|runs?|running|"
     rf"vide|done|rated|iron\swas|pool\sis|lake\sis|sea\sis)\s(?:at\s|to\s)?{_NEAR})$|"
@@ -498,7 +498,7 @@ _BEHIND_MEASURED = re.compile(
 """What only a temperature follows, even without a word of heat."""
 _BEFORE_WEATHER = re.compile(
     r"\s(?:today|tonight|tomorrow|yesterday|by\snoon|(?:and|with)\s(?:rain|rainy|showers|sun|sunny|wind|windy|clouds|cloudy|snow)|"
-    r"in\sthe\s(?:shade|sun)|under\sload|for\s[0-9.]{1,4}\s?(?:seconds?|minutes?|hours?|secs?|mins?|hrs?|s|h)\b)",
+    r"in\sthe\s(?:shade|sun)|under\sload)\b",
     re.IGNORECASE,
 )
 _BEHIND_IN = re.compile(r"\b(?:in|into)\s$", re.IGNORECASE)
@@ -509,6 +509,7 @@ _MOVED_TO = re.compile(
 _REACHED = re.compile(r"reach|hit", re.IGNORECASE)
 _BEHIND_COLD = re.compile(r"[-−][0-9.]{1,5}\s?[CF]\s(?:to|and)\s\+?$")
 """-40C to."""
+_FOR_MINUTES = re.compile(r"\sfor\s[0-9.]{1,4}\s?(?:seconds?|minutes?|hours?|secs?|mins?|hrs?|s|h)\b")
 _BEHIND_AT = re.compile(r"\b(?:at|to|above|below|over|under|of|is|was|be)\s$", re.IGNORECASE)
 _BOTH_SCALES = re.compile(
     r"(?<![\w.,/-])([0-9]{1,4})\s?°?\s?([CF])\s?/\s?([0-9]{1,4})\s?°?\s?([CF])(?:\s?/\s?(?=[Gg]as\b)|\b)"
@@ -589,9 +590,14 @@ def _mark_degrees(match: re.Match[str], *, has_both: bool) -> str:
     if (space and _LETTERED_THING.match(behind)) or _BEHIND_WEAR.search(before):  # 3 C students
         return match[0]
     sentence = _SENTENCE_END.split(before)[-1] + "0 " + _SENTENCE_END.split(behind)[0]
-    is_heat = bool(_HEAT.search(sentence) or _WEATHER.search(before) or _BEFORE_WEATHER.match(behind))
+    is_heat = bool(
+        _HEAT.search(sentence)
+        or _WEATHER.search(before)
+        or _BEFORE_WEATHER.match(behind)
+        or (_last_number(amount) >= 37 and _FOR_MINUTES.match(behind))
+    )
     cue = _BEHIND_MEASURED.search(_SENTENCE_END.split(before)[-1])
-    # The bus reached 4C.
+    # She waited at 12C for 20 minutes, and the bus reached 4C.
     is_heat = is_heat or bool(cue and (not _REACHED.match(cue[0]) or _last_number(amount) >= 20))
     if _BEHIND_ARTICLE.search(before):
         if not space and _LETTERED_THING.match(behind):
