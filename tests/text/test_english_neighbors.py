@@ -124,7 +124,7 @@ def test_a_roman_numeral_that_nothing_explains_is_refused(text: str) -> None:
             "She waited at 12C for 20 minutes",
         ),
         *("Rambo IV", "IV", "CD IV", "ROCKY BALBOA IV", "rambo iv", "XV", "the first XV", "XX", "WrestleMania XLVI"),
-        *("LIII", "type XL", "level CC", "class XX", "number CL"),
+        *("LIII", "type XL", "level CC", "class XX", "number CL", "home page CI"),
     ],
 )
 def test_letters_that_may_be_degrees_or_numerals_are_refused(text: str) -> None:

@@ -282,7 +282,9 @@ _BEHIND_COUNTED = re.compile(
     r"\b(?:[Gg]roup|[Rr]egion|[Zz]one|[Uu]nit|[Qq]uestion|[Ff]orm|[Ss]tep|[Ll]ot|[Oo]pus|[Cc]hromosome|Apollo|Gemini|Mk\.?)\s$"
 )
 """Words that count, and may be followed by a letter too: Group X."""
-_LETTERED = frozenset(["type", "types", "class", "level", "levels", "grade", "grades", "number", "category", "tier"])
+_LETTERED = frozenset(
+    ["page", "type", "types", "class", "level", "levels", "grade", "grades", "number", "category", "tier"]
+)
 """What is also named by letters: class XL, grade CC."""
 _LETTERS_OR_NUMERAL = frozenset(["XL", "CC", "CV", "CL", "CI", "LI", "LL", "XX", "IC"])
 

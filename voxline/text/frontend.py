@@ -27,7 +27,7 @@ from voxline.text.transcripts import (
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 35
+REVISION = 36
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
