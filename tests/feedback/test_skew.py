@@ -1,4 +1,4 @@
-"""Training/serving skew: a telephone's audio is told, the training's own is not, and one caller alarms nobody."""
+"""Training/serving skew: a telephone is named, the training data itself is not, and neither is a single caller."""
 
 import dataclasses
 import io

@@ -35,7 +35,7 @@ LAST_USE_FILE = "used.json"
 FRESH_SECONDS = 3_600.0
 """For which its marker alone says that work is in use."""
 _SNAPSHOT = ".uploading"
-"""The changed files of an attempt as they were when a partial upload began: what trains goes on meanwhile."""
+"""The changed files of an attempt as they were when a partial upload began: the training continues meanwhile."""
 _APPENDED = "*tfevents*"
 """TensorBoard's files, which grow; all others are replaced by rename."""
 _ATTEMPT_FILE = ".attempt"

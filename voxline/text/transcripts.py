@@ -332,7 +332,7 @@ def not_understood(text: str) -> str:
 
 
 def transcription_code(text: str) -> str:
-    """The first mark of a transcriber's convention that is no word and stands in no brackets; empty if there is none.
+    """The first mark of a transcriber's convention that is no word and is in no brackets; empty if there is none.
 
     >>> transcription_code("go on SIL"), transcription_code("&-um go"), transcription_code("go on +...")
     ('SIL', '&-um', '+...')
