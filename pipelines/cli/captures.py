@@ -64,11 +64,12 @@ def watch(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare captured audio with what a version was judged on, and with what it was trained on.
+    """Compare captured audio with what a version knows.
 
-    Level, noise, spectrum, lengths, empty texts and confidences, and an estimate of the word error rate. With --train
-    the skew from the training data too, by TensorFlow Data Validation where it runs. Exit status: 0 nothing has drifted
-    or is skewed, or there are fewer than 30 clips; 3 something has or is; 1 and 2 as everywhere.
+    With what it was judged on: level, noise, spectrum, lengths, empty texts and confidences, and an estimate of the
+    word error rate. With --train also the skew from what it was trained on, by TensorFlow Data Validation where it
+    runs. Exit status: 0 nothing has drifted or is skewed, or there are fewer than 30 clips; 3 something has or is; 1
+    and 2 as everywhere.
 
     Example: voxline watch asr --registry runs/demo/registry --captures runs/captures --hours 24
     """

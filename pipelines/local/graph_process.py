@@ -36,9 +36,11 @@ from voxline.store.store_locks import reset_snapshot
 
 _SHARED_BY_STEPS = (
     *("numpy", "voxline.store.step_cache", "voxline.store.artifacts", "voxline.store.permanent_failures"),
-    *("voxline.store.local", "voxline.data.line_cache", "voxline.data.dataset", "voxline.audio.decoding"),
+    *("voxline.store.local", "voxline.data.line_cache", "voxline.data.dataset"),
 )
 """Imported once, before the first fork."""
+_SHARED_BY_PIPELINE = {"refresh": ("voxline.audio.decoding",)}
+"""Imported too, where several steps read recordings."""
 _NOT_FORKED = ("ssl", "grpc", "tensorflow", "torch")
 """Modules with connections and threads, which no fork of a process has whole."""
 _PYTHON = sys.executable
@@ -192,7 +194,7 @@ def main(request_file: str) -> None:
         from kfp.local import subprocess_task_handler
 
     subprocess_task_handler.run_local_subprocess = run_in_fork
-    for module in _SHARED_BY_STEPS:
+    for module in (*_SHARED_BY_STEPS, *_SHARED_BY_PIPELINE.get(request["config"]["pipeline"], ())):
         importlib.import_module(module)
 
     # The other thread of this process waits for its parent and holds no lock that a fork could miss.

@@ -438,9 +438,9 @@ def test_a_failed_upload_ends_the_training_at_the_next_step(whole: TrainResult, 
     training = WatchedTraining(tones, tmp_path)
 
     def before_step(completed: int) -> None:
-        if completed == 5:
+        if completed == 4:
             training.await_write()
-        if completed == 6:
+        if completed == 5:
             training.await_upload()
 
     def upload(newest: int) -> None:
@@ -450,7 +450,7 @@ def test_a_failed_upload_ends_the_training_at_the_next_step(whole: TrainResult, 
     training.upload = upload
     with pytest.raises(WorkError, match="permission denied"):
         training.fit()
-    assert training.trainer.state.step == 7
+    assert training.trainer.state.step == 6
     assert training.uploads == [4]
     assert_resumes(tmp_path, tones, whole, 4)
 
