@@ -69,6 +69,8 @@ def test_a_voice_speaks_in_chunks_by_its_vocoder(make_tts_model: MakeTtsModel, t
     assert voice.vocoder
     text = '<speak>12.<break time="40ms"/><prosody rate="70%">3456</prosody></speak>'
     parts = list(voice.stream(text, first_seconds=0.1))
+    spoken = sum(len(part.waveform) for part in parts if part.pieces)
+    assert voice.audio_seconds == pytest.approx(spoken / voice.sample_rate)
     assert_close(np.concatenate([part.waveform for part in parts]), voice.speak(text).waveform, relative_to_peak=1e-5)
     hop = voice.features.hop_length
     lengths = [len(part.waveform) // hop for part in parts]

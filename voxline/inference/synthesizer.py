@@ -370,8 +370,7 @@ class Synthesizer:
         start = time.perf_counter()
         outputs = self._decode(self._inputs([sentence.symbols], [speaker]), with_audio=False)
         # Its length, at the usual tempo, tells of a decoder that stopped at once.
-        frames = int(outputs["frames"][0])
-        seconds = frames * self.features.hop_length / self.sample_rate
+        seconds = int(outputs["frames"][0]) * self.features.hop_length / self.sample_rate
         if outputs["hit_limit"][0] or self.pace.fault(sentence.symbols, seconds):
             return None
         if set(sentence.rates) != {1.0}:
@@ -381,6 +380,7 @@ class Synthesizer:
         if not np.isfinite(mels).all():
             raise self._not_finite(sentence.symbols)
         self.seconds += time.perf_counter() - start
+        self.audio_seconds += (len(mels) - 1) * self.features.hop_length / self.sample_rate
         return self.vocoder.stream([mels], chunk_seconds=first_seconds, longest_seconds=LONGEST_CHUNK)
 
     def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int, speaker: str) -> Speech:
