@@ -13,8 +13,9 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+from openai.types.audio import SpeechCreateParams
 
-from tests.serving.test_server import Served, push
+from tests.serving.test_server import Served, fields_of, push
 from tests.tone_asr_model import RATE
 from tests.tone_tts_model import MakeTtsModel
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -183,6 +184,24 @@ def test_what_cannot_be_streamed_is_refused_by_name(served: Served) -> None:
         with pytest.raises(openai.BadRequestError) as refused, speak(served, **fields) as response:
             response.read()
         assert refused.value.param == param
+
+
+def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Served) -> None:
+    with speak(served, response_format="pcm", stream_format="audio", speed=1.0, instructions=" ") as response:
+        assert response.read()
+    refusals: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"instructions": "cheerful"}, "instructions"),
+        ({"speed": 1.5}, "speed"),
+        ({"response_format": "aac"}, "response_format"),
+        ({"stream_format": "web"}, "stream_format"),
+        ({"extra_body": {"reponse_format": "wav"}}, "reponse_format"),
+    )
+    for fields, param in refusals:
+        with pytest.raises(openai.BadRequestError) as refused, speak(served, **fields) as response:
+            response.read()
+        assert refused.value.param == param
+    named = {param for _, param in refusals}
+    assert fields_of(SpeechCreateParams) - {"model", "input", "voice"} <= named
 
 
 def test_a_candidate_answers_whole(tmp_path: Path, model: Path, make_tts_model: MakeTtsModel) -> None:

@@ -113,6 +113,12 @@ def wav(words: str = "one two", seconds: float = 0.0) -> bytes:
     return file.getvalue()
 
 
+def fields_of(kind: Any) -> frozenset[str]:
+    """The fields of a TypedDict, such as the parameters of OpenAI's client."""
+    fields: frozenset[str] = kind.__required_keys__ | kind.__optional_keys__
+    return fields
+
+
 def test_a_recording_with_a_pause_has_times_of_the_whole(served: Served) -> None:
     pause = np.random.default_rng(0).normal(0, 1e-3, RATE).astype(np.float32)
     # Half a block too quiet for a word: with as much of the pause, which a part keeps, words begin where blocks do.
@@ -152,6 +158,7 @@ def test_openais_own_client_works_unchanged(served: Served, registry: Registry) 
 
 def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Served) -> None:
     import openai
+    from openai.types.audio.transcription_create_params import TranscriptionCreateParamsStreaming
 
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
 
@@ -166,9 +173,11 @@ def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Serv
     assert (len(words.words), words.segments) == (2, None)
     segments = ask(response_format="verbose_json", timestamp_granularities=["segment"])
     assert (segments.words, len(segments.segments)) == (None, 1)
-    assert ask(language="en", temperature=0.0, prompt="", chunking_strategy="auto").usage.seconds > 0
+    # Another value of these is refused below.
+    neutral = {"language": "en", "temperature": 0.0, "prompt": "", "chunking_strategy": "auto"}
+    assert ask(**neutral).usage.seconds > 0
 
-    for fields, name in (
+    refusals: tuple[tuple[dict[str, Any], str], ...] = (
         ({"timestamp_granularities": ["word"]}, "timestamp_granularities"),
         ({"response_format": "verbose_json", "timestamp_granularities": ["line"]}, "timestamp_granularities"),
         ({"temperature": 0.4}, "temperature"),
@@ -176,14 +185,22 @@ def test_each_field_of_openais_route_is_honoured_or_refused_by_name(served: Serv
         ({"chunking_strategy": {"type": "server_vad"}}, "chunking_strategy[type]"),
         ({"include": ["logprobs"]}, "include"),
         ({"known_speaker_names": ["a"]}, "known_speaker_names"),
+        ({"known_speaker_references": ["data:audio/wav;base64,"]}, "known_speaker_references"),
+        ({"keywords": ["asr"]}, "keywords"),
+        ({"languages": ["en", "de"]}, "languages"),
         ({"language": "the English one"}, "language"),
         ({"extra_body": {"reponse_format": "text"}}, "reponse_format"),
         ({"response_format": "diarized_json"}, "response_format"),
         ({"response_format": "srt", "stream": True}, "response_format"),
-    ):
+    )
+    for fields, name in refusals:
         with pytest.raises(openai.BadRequestError) as refused:
             ask(**fields)
         assert refused.value.param == name
+
+    # None of the client's fields is missing above.
+    refused_fields = {name for fields, _ in refusals for name in fields}
+    assert fields_of(TranscriptionCreateParamsStreaming) <= {"file", "model"} | {*neutral} | refused_fields
 
 
 def test_a_model_that_is_asked_for_a_language_hears_no_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import base64
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import openai
@@ -12,13 +12,20 @@ import pytest
 import soundfile
 import soxr
 from openai.resources.realtime.realtime import RealtimeConnection
+from openai.types.realtime import AudioTranscriptionParam, RealtimeAudioFormatsParam
+from openai.types.realtime import RealtimeTranscriptionSessionAudioInputParam as AudioInputParam
+from openai.types.realtime.realtime_transcription_session_audio_input_param import NoiseReduction
+from openai.types.realtime.realtime_transcription_session_audio_input_turn_detection_param import (
+    SemanticVad,
+    ServerVad,
+)
 from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.causal_model import export_causal_model
 from tests.serving.test_realtime import PCM
-from tests.serving.test_server import Served, push
+from tests.serving.test_server import Served, fields_of, push
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import wait_until
 from voxline.feedback.captures import CaptureStore
@@ -31,6 +38,31 @@ CLIENT_RATE = 24_000
 SPEECH = soxr.resample(PCM, RATE, CLIENT_RATE)
 SEGMENTS: dict[str, Any] = {"type": "server_vad", "silence_duration_ms": 40}
 TEXT_EVENT = "conversation.item.input_audio_transcription"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"noise_reduction": {"type": "near_field"}}, "noise_reduction"),
+    ({"format": {"type": "audio/pcm", "rate": 16_000}}, "format.rate"),
+    ({"format": {"type": "audio/opus"}}, "format.type"),
+    ({"turn_detection": {"type": "semantic_vad"}}, "turn_detection.type"),
+    ({"turn_detection": {"type": "server_vad", "threshold": 0.8}}, "turn_detection.threshold"),
+    ({"turn_detection": {"type": "server_vad", "silence_duration_ms": -1}}, "turn_detection.silence_duration_ms"),
+    ({"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}}, "turn_detection.idle_timeout_ms"),
+    ({"turn_detection": {"type": "server_vad", "silence_ms": 5}}, "turn_detection.silence_ms"),
+    ({"transcription": {"model": "whisper-1"}}, "transcription.model"),
+    ({"transcription": {"model": "asr", "prompt": "names"}}, "transcription.prompt"),
+    ({"transcription": {"keywords": ["a"]}}, "transcription.keywords"),
+    ({"transcription": {"languages": ["en", "de"]}}, "transcription.languages"),
+    ({"transcription": {"delay": "low"}}, "transcription.delay"),
+    ({"transcription": None}, "transcription"),
+    ({"turn_detection": {"type": "server_vad", "create_response": True}}, "turn_detection.create_response"),
+    ({"turn_detection": {"type": "server_vad", "interrupt_response": True}}, "turn_detection.interrupt_response"),
+    ({"turn_detection": {"type": "server_vad", "eagerness": "low"}}, "turn_detection.eagerness"),
+    ({"loudness": 3}, "loudness"),
+]
+"""Settings of audio.input that are not served, with the key that is named."""
+HONOURED = {
+    "type", "format", "rate", "turn_detection", "transcription", "model", "language", "prefix_padding_ms",
+    "silence_duration_ms",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -219,23 +251,7 @@ def test_the_model_may_be_named_by_an_update(served: Served, models: list[Path])
     assert completed.transcript == heard_at_once(models[1], SPEECH, CLIENT_RATE)
 
 
-@pytest.mark.parametrize(
-    ("audio_input", "param"),
-    [
-        ({"noise_reduction": {"type": "near_field"}}, "noise_reduction"),
-        ({"format": {"type": "audio/pcm", "rate": 16_000}}, "format.rate"),
-        ({"format": {"type": "audio/opus"}}, "format.type"),
-        ({"turn_detection": {"type": "semantic_vad"}}, "turn_detection.type"),
-        ({"turn_detection": {"type": "server_vad", "threshold": 0.8}}, "turn_detection.threshold"),
-        ({"turn_detection": {"type": "server_vad", "silence_duration_ms": -1}}, "turn_detection.silence_duration_ms"),
-        ({"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}}, "turn_detection.idle_timeout_ms"),
-        ({"turn_detection": {"type": "server_vad", "silence_ms": 5}}, "turn_detection.silence_ms"),
-        ({"transcription": {"model": "whisper-1"}}, "transcription.model"),
-        ({"transcription": {"model": "asr", "prompt": "names"}}, "transcription.prompt"),
-        ({"transcription": {"keywords": ["a"]}}, "transcription.keywords"),
-        ({"loudness": 3}, "loudness"),
-    ],
-)
+@pytest.mark.parametrize(("audio_input", "param"), REFUSED)
 def test_what_is_not_served_is_refused_by_name_and_changes_nothing(
     served: Served, audio_input: dict[str, Any], param: str
 ) -> None:
@@ -246,6 +262,15 @@ def test_what_is_not_served_is_refused_by_name_and_changes_nothing(
         assert told.error.param == f"session.audio.input.{param}"
         after = update(connection).session
     assert after == before
+
+
+def test_every_setting_of_openais_client_is_honoured_or_in_the_list_of_those_refused() -> None:
+    kinds = (AudioInputParam, NoiseReduction, AudioTranscriptionParam, ServerVad, SemanticVad)
+    settings = set().union(*(fields_of(kind) for kind in (*kinds, *get_args(RealtimeAudioFormatsParam))))
+    refused = {part for _, param in REFUSED for part in param.split(".")}
+    # A strength is of noise reduction, which is refused whole.
+    assert settings - HONOURED - {"strength"} <= refused
+    assert settings >= HONOURED
 
 
 def test_a_model_that_is_asked_for_a_language_hears_no_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ ENDLESS = 0xFFFFFFFF
 """The sizes in the header of a WAV file whose end is not known, as OpenAI and ffmpeg write them."""
 MAX_CHARACTERS = 4096
 """Of a text, as OpenAI has it."""
+FIELDS = ("model", "input", "voice", "response_format", "stream_format", "speed", "instructions")
+"""Of a body. Instructions must be empty, and speed 1."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class SpeechRequest:
 
     @classmethod
     def read(cls, body: bytes) -> "SpeechRequest":
-        """Reads a request's body. `instructions` are not used, nor `voice` by a model of one speaker.
+        """Reads a request's body. `voice` is not used by a model of one speaker.
 
         Raises:
           RefusedError: it is something else, or wants what is not here.
@@ -117,6 +119,10 @@ class SpeechRequest:
         values = read_json_object(body)
         if values is None:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
+        for field in values:
+            if field not in FIELDS:
+                message = f"it is not served here; leave it out. Served are {', '.join(FIELDS)}"
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message, field[:60])
 
         model = values.get("model")
         text = values.get("input")
@@ -136,8 +142,10 @@ class SpeechRequest:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a voice has one speed, 1", "speed")
         if not isinstance(values.get("voice", ""), str | dict):  # OpenAI's own voices have objects, too
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the name of a voice is accepted, as a string", "voice")
-        if not isinstance(values.get("instructions", ""), str | None):
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "a text is accepted", "instructions")
+        instructions = values.get("instructions")
+        if instructions is not None and (not isinstance(instructions, str) or instructions.strip()):
+            message = "a voice here takes no instructions; leave them out"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message, "instructions")
         stream_format = values.get("stream_format", "")
         if stream_format not in ("", "audio", "sse"):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "audio and sse are accepted", "stream_format")

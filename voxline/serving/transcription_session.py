@@ -238,7 +238,7 @@ class TranscriptionSession(Session):
             raise EventError("nothing reduces noise here; null is accepted", f"{INPUT}.noise_reduction")
         if "turn_detection" in values:
             changed["turn_detection"] = _read_turn_detection(values["turn_detection"])
-        if values.get("transcription") is not None:
+        if "transcription" in values:
             changed["transcription"] = self._read_transcription(values["transcription"])
         if changed == self._input:
             return
@@ -253,6 +253,8 @@ class TranscriptionSession(Session):
 
     def _read_transcription(self, values: Any) -> dict[str, Any]:
         key = f"{INPUT}.transcription"
+        if values is None:
+            raise EventError("a transcription session transcribes always; leave it out", key)
         values = _mapping(values, key, {"model", "language", "prompt", "delay", "keywords", "languages"})
         for name in ("prompt", "delay", "keywords", "languages"):
             if values.get(name):
