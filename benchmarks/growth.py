@@ -1,30 +1,35 @@
 """How cost grows with the corpus: processor time and memory per utterance of each step, as table and plot.
 
 The recordings are tiny (0.12 s), to show the cost of an utterance besides its audio. Each step runs in a separate
-process, and its child processes count, as do its imports. Memory is the peak beyond that of the same step with ten
-utterances.
+process, and its child processes count, as do its imports. Memory is the peak of the largest process; the plot has
+what is beyond that of the same step with ten utterances.
 
   python -m benchmarks.growth [UTTERANCES …]       default: 1,000 10,000 100,000, which also draws docs/growth.svg
-  python -m benchmarks.growth lists                the steps that decode nothing, to 1,000,000 utterances
+  python -m benchmarks.growth lists [UTTERANCES …]   the steps that decode nothing; default: to 1,000,000
   python -m benchmarks.growth stores [UTTERANCES …]  a dataset is published and refreshed, and its store cleaned
+
+The last two keep what they measure in benchmarks/growth.json, each size for itself, for `python -m benchmarks.hours`.
 """
 
 import dataclasses
 import functools
 import json
 import math
+import multiprocessing
 import os
 import re
+import shutil
 import string
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.costs import Cost, record
 from benchmarks.table import Row, print_table
 from tests.extract.conftest import write_wav
 from voxline.data.manifest import Utterance, write_manifest
@@ -123,67 +128,73 @@ DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "
 """Copied from the report's style.css, because a picture in a document has no style sheet."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """The cost of a step: processor seconds, and peak memory in bytes."""
-
-    seconds: float
-    memory: int
-
-
-def growth(sizes: list[int], steps: Mapping[str, str], *, store: str = "") -> dict[str, dict[int, Cost]]:
-    """The costs of each step and corpus size; memory beyond that of the smallest corpus.
+def growth(
+    sizes: list[int], steps: Mapping[str, str], *, store: str = "", kept: bool = False
+) -> dict[str, dict[int, Cost]]:
+    """The costs of each step and corpus size.
 
     Args:
       steps: name → code. "… again" changes the list a little, and runs in the store of the step before it.
       store: name of that of all steps; empty: each has its own.
+      kept: records each in benchmarks/growth.json.
     """
     costs: dict[str, dict[int, Cost]] = {step: {} for step in steps}
     for size in [NOTHING, *sizes]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            write_corpus(folder / "corpus", size)
+            # In a process of its own: the peak of a child counts what its parent has in memory when it starts.
+            writer = multiprocessing.get_context("spawn").Process(target=write_corpus, args=(folder / "corpus", size))
+            writer.start()
+            writer.join()
             time.sleep(LEAST_AGE)
             for step, code in steps.items():
                 if step.endswith(AGAIN) or step == REFRESH:
                     _change_a_text(folder / "corpus" / "manifest.jsonl")
-                cost = _measured(code, folder / "corpus", folder / (store or step.removesuffix(AGAIN)))
-                least = costs[step][NOTHING].memory if size != NOTHING else 0
-                costs[step][size] = Cost(cost.seconds, max(cost.memory - least, 0))
-                print(
-                    f"{step}, {size:,}: {cost.seconds:.1f} s, {cost.memory / 1e6:.0f} MB", file=sys.stderr, flush=True
-                )
-    return {step: {size: of_step[size] for size in sizes} for step, of_step in costs.items()}
+                store_folder = folder / (store or step.removesuffix(AGAIN))
+                cost = _measured(code, folder / "corpus", store_folder)
+                costs[step][size] = dataclasses.replace(cost, files=_count_files(store_folder))
+                if kept and size != NOTHING:
+                    record(step, size, costs[step][size])
+                print(f"{step}, {size:,}: {costs[step][size].text}", file=sys.stderr, flush=True)
+    return costs
+
+
+def _count_files(folder: Path) -> int:
+    return sum(len(files) for _, _, files in os.walk(folder))
 
 
 def _change_a_text(manifest: Path) -> None:
     """Every second call brings the list back to what it was, so that the next step has a change too."""
-    first, *rest = manifest.read_bytes().splitlines(keepends=True)
-    line = json.loads(first)
-    line["text"] = "other" if line["text"] != "other" else _text(0)
-    manifest.write_bytes(b"".join([json.dumps(line).encode() + b"\n", *rest]))
+    changed = manifest.with_suffix(".changed")
+    with open(manifest, "rb") as old, open(changed, "wb") as new:
+        line = json.loads(old.readline())
+        line["text"] = "other" if line["text"] != "other" else _text(0)
+        new.write(json.dumps(line).encode() + b"\n")
+        shutil.copyfileobj(old, new)
+    changed.replace(manifest)
 
 
 def write_corpus(folder: Path, size: int) -> None:
     """Noise, different in each recording."""
+    write_manifest(folder / "manifest.jsonl", _recordings(folder, size))
+
+
+def _recordings(folder: Path, size: int) -> Iterator[Utterance]:
     random = np.random.default_rng(7)
-    utterances = []
     for number in range(size):
         path = folder / "wavs" / f"{number // 1_000}" / f"{number}.wav"
         write_wav(path, random.standard_normal(SAMPLES) / 10, RATE)
         split = ("train", "train", "dev", "train", "test")[number % 5]
-        seconds = SAMPLES / RATE
-        utterances.append(
-            Utterance(f"u{number:07}", str(path), seconds, _text(number), f"s{number % 9}", split, hash_file(path))
+        yield Utterance(
+            f"u{number:07}", str(path), SAMPLES / RATE, _text(number), f"s{number % 9}", split, hash_file(path)
         )
-    write_manifest(folder / "manifest.jsonl", utterances)
 
 
 def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
     """The cost per utterance of each corpus, against the smallest."""
     found = []
     for step, by_size in costs.items():
-        (first, small), *larger = by_size.items()
+        (first, small), *larger = sorted((size, cost) for size, cost in by_size.items() if size != NOTHING)
         for size, cost in larger:
             ours, peer = (1e3 * one.seconds / many for one, many in ((cost, size), (small, first)))
             name = f"{step}: processor time an utterance of {size:,}, x of {first:,}"
@@ -197,7 +208,7 @@ def _text(number: int) -> str:
 
 
 def memory_rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
-    """The memory of the largest corpus, beyond that of a step with few utterances."""
+    """The memory of the largest corpus."""
     of_memory = []
     for step, by_size in costs.items():
         size, cost = max(by_size.items())
@@ -207,21 +218,31 @@ def memory_rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
 
 
 def table(costs: dict[str, dict[int, Cost]]) -> str:
-    """The table of docs/distributed.md."""
+    """Costs an utterance."""
     lines = ["| step | utterances | processor time an utterance | memory an utterance |", "| --- | --- | --- | --- |"]
     for step, by_size in costs.items():
+        memory = _memory_an_utterance(by_size)
         for size, cost in by_size.items():
-            lines.append(
-                f"| {step} | {size:,} | {1e3 * cost.seconds / size:.2f} ms | {cost.memory / size / 1e3:.2f} KB |"
-            )
+            if size != NOTHING:
+                time_each = f"{1e3 * cost.seconds / size:.2f} ms"
+                lines.append(f"| {step} | {size:,} | {time_each} | {memory[size]:.2f} KB |")
     return "\n".join(lines)
+
+
+def _memory_an_utterance(by_size: dict[int, Cost]) -> dict[int, float]:
+    """KB, beyond the memory of the step with few utterances."""
+    least = by_size[NOTHING].memory
+    return {size: max(cost.memory - least, 0) / size / 1e3 for size, cost in by_size.items() if size != NOTHING}
 
 
 def plot(costs: dict[str, dict[int, Cost]]) -> str:
     """Both figures over the size of the corpus, as one picture."""
-    time = {step: {size: 1e3 * cost.seconds / size for size, cost in of.items()} for step, of in costs.items()}
-    memory = {step: {size: cost.memory / size / 1e3 for size, cost in of.items()} for step, of in costs.items()}
-    return _standalone_svg([_curves(time, "ms an utterance"), _curves(memory, "KB an utterance")])
+    of_time = {
+        step: {size: 1e3 * cost.seconds / size for size, cost in by_size.items() if size != NOTHING}
+        for step, by_size in costs.items()
+    }
+    memory = {step: _memory_an_utterance(by_size) for step, by_size in costs.items()}
+    return _standalone_svg([_curves(of_time, "ms an utterance"), _curves(memory, "KB an utterance")])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,20 +305,17 @@ def _measured(code: str, corpus: Path, store: Path) -> Cost:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["lists"]:
-        costs = growth(list(LONG_LISTS), OF_LISTS)
+    sizes = [int(word.replace(",", "")) for word in sys.argv[1:] if word not in ("lists", "stores")]
+    if sys.argv[1:2] in (["lists"], ["stores"]):
+        of_lists = sys.argv[1] == "lists"
+        steps = OF_LISTS if of_lists else OF_STORES
+        costs = growth(sizes or list(LONG_LISTS), steps, store="" if of_lists else "store", kept=True)
         print(table(costs), file=sys.stderr)
         print_table([*rows(costs), *memory_rows(costs)])
         return
-    named = [int(size.replace(",", "")) for size in sys.argv[1:] if size != "stores"]
-    if sys.argv[1:2] == ["stores"]:
-        costs = growth(named or list(SIZES), OF_STORES, store="store")
-        print(table(costs), file=sys.stderr)
-        print_table([*rows(costs), *memory_rows(costs)])
-        return
-    costs = growth(named or list(SIZES), STEPS)
+    costs = growth(sizes or list(SIZES), STEPS)
     print(table(costs), file=sys.stderr)
-    if not named:
+    if not sizes:
         PLOT.write_text(plot(costs), encoding="utf-8")
     print_table(rows(costs))
 

@@ -1,6 +1,8 @@
 """A folder as an object store: what only a disk has: links, names of any bytes, permissions, unfinished files."""
 
+import itertools
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,36 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     assert names(tmp_path / "store") == ["shards/pool/shard.json"]
     assert names(tmp_path / "store", "shards/po") == ["shards/pool/shard.json"]
     assert names(tmp_path / "store", "shards/x") == []
+
+
+def test_files_are_listed_in_the_order_of_their_whole_names(tmp_path: Path) -> None:
+    """As a bucket lists them: a folder's files come where its name with a slash does."""
+    for first, second in itertools.product(("a", "a-b", "a.b", "a0", "b", "é"), ("a", "a-b", "a0", "c.wav", "c")):
+        (tmp_path / first / second).mkdir(parents=True)
+        for name in ("x", "x-", "y", "Z"):
+            (tmp_path / first / second / name).touch()
+            (tmp_path / first / f"{second}{name}").touch()
+    whole = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
+    assert names(tmp_path) == sorted(whole, key=os.fsencode)
+    for prefix in ("a", "a/", "a/a", "a/a/x", "b/c.w", "é/", "none"):
+        assert names(tmp_path, prefix) == [name for name in sorted(whole, key=os.fsencode) if name.startswith(prefix)]
+
+
+def test_a_listing_holds_one_folder_at_a_time(tmp_path: Path) -> None:
+    for folder, file in itertools.product(range(40), range(100)):
+        (tmp_path / f"{folder}").mkdir(exist_ok=True)
+        (tmp_path / f"{folder}" / f"{file}.wav").touch()
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in open_store(tmp_path).list()) == 4_000
+        _, at_once = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        kept = list(open_store(tmp_path).list())
+        _, all_of_them = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 4_000
+    assert at_once < all_of_them / 10
 
 
 def test_names_of_any_bytes_are_listed_and_refused_in_words(tmp_path: Path) -> None:

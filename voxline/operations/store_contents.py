@@ -55,7 +55,7 @@ FILE_KINDS = (LINES, "fingerprints", "probes", NOTES, RUN_STEPS, "tallies")
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class StoredItem:
     """A folder or file of a store that is kept or deleted as a whole.
 
@@ -130,14 +130,14 @@ def survey_store(
                 folder = versions.path(number)
                 _require_shards(folder, "versions", items)
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
-                    if wav := items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
+                    if wav := items.get(_wav_name(row.audio_hash)):
                         wav.require("versions")
 
     for item in _datasets_in_service(users, items):
         item.require("models")
         for folder in _folders_with(objects, item, ROWS_FILE):
             for row in read_rows(folder / ROWS_FILE):
-                wav = items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav")
+                wav = items.get(_wav_name(row.audio_hash))
                 if wav and row.split == "test":
                     wav.require("models")
 
@@ -296,14 +296,18 @@ def _require_shards(folder: Path, need: Need, items: dict[str, StoredItem]) -> N
 
 def _require_logs(objects: ObjectStore, items: dict[str, StoredItem]) -> None:
     """A log is needed while a WAV is that it measured; downloaded objects, while a corpus is made of them."""
-    needed = {PurePosixPath(item.name).stem: item for item in items.values() if item.kind == WAVS and item.need}
     for item in items.values():
         if item.kind == LOGS and not item.need:
             for key in _KEY.findall(objects.read(item.name).decode()):
-                if key in needed:
-                    item.require(needed[key].need)
+                if wav := items.get(_wav_name(key)):
+                    item.require(wav.need)
         elif item.kind == DOWNLOADS and not objects.is_remote and objects.local_path(item.name).stat().st_nlink > 1:
             item.require("recent")  # the folder of a corpus links to it; it goes once that is gone
+
+
+def _wav_name(key: str) -> str:
+    """Of a converted recording, relative to the store."""
+    return f"{WAVS}/{key[:2]}/{key}.wav"
 
 
 def totals(items: Iterable[StoredItem], of: Callable[[StoredItem], str]) -> dict[str, dict[str, int]]:

@@ -37,13 +37,14 @@ class LocalStore(ObjectStore):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Lists files as a bucket lists objects. Links are followed, as they are when a file is read.
 
+        It holds the entries of one folder at a time, and looks into each as the listing gets there.
+
         Raises:
           WorkError: a folder cannot be read, so what it holds is unknown.
         """
         # Only the folder that the prefix names is walked, not the whole store.
         below, slash, _ = prefix.rpartition("/")
-        entries = _walk(str(self.folder / below), below + slash, prefix)
-        for name, status in sorted(entries, key=lambda entry: entry[0]):
+        for name, status in _walk(str(self.folder / below), below + slash, prefix):
             if not _is_unfinished(name):
                 yield _info(name, status)
 
@@ -184,7 +185,9 @@ class LocalStore(ObjectStore):
 def _walk(
     folder: str, name: str, prefix: str, above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """The files below a folder whose names begin with `prefix`. What other processes delete meanwhile is left out.
+    """The files below a folder whose names begin with `prefix`, in the order of their names.
+
+    What other processes delete meanwhile is left out.
 
     Args:
       name: of the folder: empty, or with a / at its end.
@@ -193,20 +196,39 @@ def _walk(
     # A link to a folder above it would be walked without end.
     if not (here := _identity(folder)) or here in above:
         return
-    for entry in _scan(folder):
-        child = name + entry.name
-        try:
-            status = entry.stat()
-        except OSError as error:
-            if error.errno not in _NO_FILE:
-                raise
-            continue
-        if stat.S_ISDIR(status.st_mode):
+
+    # A folder's files come where its name with a / does: "a-b" is before "a/c".
+    entries = {f"{entry.name}/" if _is_folder(entry) else entry.name: entry for entry in _scan(folder)}
+    for key in sorted(entries):
+        # An entry keeps the status that it was asked for, so it goes as soon as it is listed.
+        entry = entries.pop(key)
+        child = name + key
+        if key.endswith("/"):
             # Both ways: the folder leads to the prefix, or is below it.
-            if f"{child}/"[: len(prefix)] == prefix[: len(child) + 1]:
-                yield from _walk(entry.path, f"{child}/", prefix, (*above, here))
-        elif stat.S_ISREG(status.st_mode) and child.startswith(prefix):
+            if child[: len(prefix)] == prefix[: len(child)]:
+                yield from _walk(entry.path, child, prefix, (*above, here))
+        elif child.startswith(prefix) and (status := _status_of(entry)):
             yield child, status
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        return False
+
+
+def _status_of(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """The status of a file; None if it is gone, or no file."""
+    try:
+        status = entry.stat()
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
