@@ -36,6 +36,7 @@ from voxline.report import (
     line_plot,
     paragraphs,
     plural,
+    sentence_case,
     side_by_side,
     slot,
     small_print,
@@ -125,7 +126,7 @@ def _curve(
     title = f"dev {metric.title}" if metric else name.replace("_", " ")
     connected = {series: _without_gaps(column) for series, column in columns.items()}
     plot = line_plot(steps, connected, "step", title, percent=bool(metric and metric.unit == "%"), mark=mark)
-    return figure(plot, f"{title.capitalize()} by training step.")
+    return figure(plot, f"{sentence_case(title)} by training step.")
 
 
 def _without_gaps(values: list[float]) -> list[float]:
@@ -248,7 +249,7 @@ def _comparison(info: EvaluationInfo) -> list[Block]:
     if measured.value is not None and compared.champion_value is not None:
         values = {"this model": measured.value, version: compared.champion_value}
         intervals = {"this model": measured.interval, version: compared.champion_interval}
-        caption = f"{metric.title.capitalize()} of both models on the same utterances, with intervals."
+        caption = f"{sentence_case(metric.title)} of both models on the same utterances, with intervals."
         blocks.append(figure(_bars(metric, values, intervals), caption))
     better = "Above zero is worse" if metric.better == "lower" else "Below zero is worse"
     return [*blocks, small_print(f"The difference is computed utterance by utterance. {better}.")]
@@ -292,7 +293,7 @@ def _slices(info: EvaluationInfo) -> list[Block]:
                 worst = sorted(values, key=lambda value: -metric.sign * values[value])[:MAX_SLICES]
                 drawn = {value: values[value] for value in worst}
                 note = f", the {MAX_SLICES} worst of {len(values):,}"
-            caption = f"{metric.title.capitalize()} by {title}{note}, with intervals."
+            caption = f"{sentence_case(metric.title)} by {title}{note}, with intervals."
             plots.append(figure(_bars(metric, drawn, intervals), caption))
         table = _slice_table(title, list(slices.items())[: 10 * MAX_SLICES], info)
         tables.append(details(f"Table by {title}", table))

@@ -27,6 +27,7 @@ from voxline.report import (
     fill_slot,
     item_list,
     plural,
+    sentence_case,
     small_print,
     verdict_banner,
 )
@@ -79,7 +80,7 @@ def _verdict(verdict: Verdict) -> Block:
     if verdict.pushed:
         # A model that passed shows its first comparison, which is of the most important metric.
         reasons = [check.detail for check in verdict.checks if "against" in check.name and check.limit is not None][:1]
-    sentences = [f"{reason[:1].upper()}{reason[1:]}." for reason in reasons]
+    sentences = [f"{sentence_case(reason)}." for reason in reasons]
     text = item_list(*map(Block.escape, sentences)) if len(sentences) > 1 else "".join(sentences)
     blocks = verdict_banner(heading, text, tone)
 
@@ -146,7 +147,7 @@ def _history(verdict: Verdict, measured: Evaluation, models: Registry, metric: M
     intervals |= _drawn(name, own.interval)
 
     title = f"{metric.title}, versions of {measured.info.model.name}"
-    caption = f"{metric.title.capitalize()} by version, with intervals, each as its own evaluation measured it."
+    caption = f"{sentence_case(metric.title)} by version, with intervals, each as its own evaluation measured it."
     columns = ["version", "published", "by", metric.title, "interval", "test data"]
     omitted = len(models.versions()) - len(versions)
     note = small_print(f"{plural(omitted, 'older version')} not shown.") if omitted > 1 else Block("")

@@ -34,6 +34,7 @@ from voxline.report import (
     figure,
     item_list,
     line_plot,
+    sentence_case,
     small_print,
     stat_cards,
     verdict_banner,
@@ -147,7 +148,7 @@ def _versions(registry: Registry, runs: Sequence[Run], anchor: int | None) -> li
     title = f"{metric.title} of the versions"
     plot = bar_plot(bars, metric.title, intervals=intervals, percent=metric.unit == "%")
     columns = ("version", "published (UTC)", "by", metric.title, "interval", "test data", "hours")
-    caption = f"{metric.title.capitalize()} by version with intervals, each as its own evaluation measured it."
+    caption = f"{sentence_case(metric.title)} by version with intervals, each as its own evaluation measured it."
     return [figure(plot, caption, f"{title}, {registry.model}"), details(title, data_table(columns, rows, label=title))]
 
 

@@ -126,6 +126,21 @@ def test_in_a_browser_no_text_of_a_panel_is_too_small_to_read(
         assert overflow == "auto"
 
 
+@pytest.mark.parametrize("name", ["evaluation", "validation"])
+def test_in_a_browser_what_checks_found_is_read_on_a_phone_without_scrolling_sideways(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    script = """(() => {
+      for (const folded of document.querySelectorAll("details")) folded.open = true;
+      const cells = [...document.querySelectorAll(".results td")];
+      return cells.map(cell => [cell.textContent, cell.getBoundingClientRect().right]);
+    })()"""
+    cells = browser.open(pages[name], script, width=400).value
+    assert len(cells) > 8
+    for text, right in cells:
+        assert right <= 400, text
+
+
 @pytest.mark.parametrize(("width", "dark"), LAYOUTS)
 def test_in_a_browser_axe_finds_nothing(
     browser: Browser, axe: str, pages: dict[str, Path], width: int, dark: bool

@@ -15,7 +15,7 @@ True
 
 Contents:
   pages    Page, slot and fill_slot (a part of a page that a later step replaces), retitle,
-           format_duration, plural
+           format_duration, plural, sentence_case
   blocks   paragraphs, small_print, stat_cards, data_table, explorer_table, badge, verdict_banner, figure, side_by_side,
            details, item_list, link, anchor
   plots    histogram, bar_plot, line_plot, scatter_plot: SVG for `figure`
@@ -43,6 +43,7 @@ from voxline.report.page import (
     paragraphs,
     plural,
     retitle,
+    sentence_case,
     side_by_side,
     slot,
     small_print,
@@ -81,6 +82,7 @@ __all__ = [
     "plural",
     "retitle",
     "scatter_plot",
+    "sentence_case",
     "side_by_side",
     "slot",
     "small_print",

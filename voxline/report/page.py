@@ -44,6 +44,7 @@ CONTENT_SECURITY_POLICY = (
 adds the hash of the one script that sorts and searches it (`table.js`)."""
 
 _EXPLORER = "<table data-explorer>"
+_BADGE = '<span class="badge'
 
 
 class Page:
@@ -191,7 +192,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, 
     long = [any(len(row[index]) > LONG_TEXT for row in shown[:50]) for index in range(len(columns))]
 
     kinds = ["number" if number else "long" if wide else "" for number, wide in zip(numeric, long, strict=True)]
-    return _render_block("data_table", columns, shown, kinds, caption, label, explorer)
+    # Of results and what was found, a phone shows each row as lines of its own.
+    is_of_results = long[-1:] == [True] and all(str(row[0]).startswith(_BADGE) for row in shown)
+    return _render_block("data_table", columns, shown, kinds, caption, label, explorer, is_of_results)
 
 
 def link(text: str, target: str) -> Block:
@@ -245,6 +248,15 @@ def format_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def sentence_case(text: str) -> str:
+    """The text with a capital at its begin; the others stay, unlike those of `str.capitalize`.
+
+    >>> sentence_case("dev log-STFT distance")
+    'Dev log-STFT distance'
+    """
+    return text[:1].upper() + text[1:]
 
 
 def plural(count: int, noun: str) -> str:

@@ -19,6 +19,7 @@ from voxline.report import (
     details,
     figure,
     line_plot,
+    sentence_case,
     side_by_side,
     small_print,
     stat_cards,
@@ -65,7 +66,7 @@ def _verdict(tfdv_result: TfdvResult) -> Block:
     changes += [f"drift of {', '.join(drifted)}"] * bool(drifted)
     after = f"Drift was not checked: {tfdv_result.no_baseline}." if tfdv_result.no_baseline else ""
     if changes:
-        return verdict_banner(" and ".join(changes).capitalize(), after, "caution")
+        return verdict_banner(sentence_case(" and ".join(changes)), after, "caution")
     return verdict_banner("Matches the schema" + ("" if after else " and the baseline"), after, "good")
 
 
