@@ -15,6 +15,8 @@ from voxline.metrics.wer import (
 
 texts = st.lists(st.sampled_from(["a", "b", "cat", "d'", "é"]), max_size=8).map(" ".join)
 
+compounds = st.lists(st.sampled_from(["a", "b", "ab", "ba", "aba"]), max_size=6).map(" ".join)
+
 
 def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
     """Wagner and Fischer 1974, the slow way."""
@@ -25,6 +27,48 @@ def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
             current.append(min(previous[column] + 1, current[-1] + 1, previous[column - 1] + (word != other)))
         previous = current
     return previous[-1]
+
+
+def edit_distance_without_spaces(reference: list[str], hypothesis: list[str]) -> int:
+    """The same, where any words are as good as others with the same letters in a row."""
+    costs = {(0, 0): 0}
+    for left in range(len(reference) + 1):
+        for right in range(len(hypothesis) + 1):
+            edits = [
+                costs[before, other]
+                + (0 if a_run and "".join(a_run) == "".join(b_run) else max(len(a_run), len(b_run)))
+                for before in range(left + 1)
+                for other in range(right + 1)
+                if (before, other) != (left, right)
+                for a_run, b_run in [(reference[before:left], hypothesis[other:right])]
+            ]
+            costs[left, right] = min(edits, default=0)
+    return costs[len(reference), len(hypothesis)]
+
+
+@given(st.lists(st.tuples(compounds, compounds), min_size=1, max_size=4))
+def test_what_differs_in_spaces_alone_is_no_error_where_spaces_do_not_count(pairs: list[tuple[str, str]]) -> None:
+    references, hypotheses = [list(side) for side in zip(*pairs, strict=True)]
+    counted = count_word_edits(references, hypotheses, spacing=False)
+    for edits, reference, hypothesis in zip(counted, references, hypotheses, strict=True):
+        assert edits.errors == edit_distance_without_spaces(reference.split(), hypothesis.split())
+        assert edits.length == len(reference.split())
+
+
+def test_words_between_long_runs_of_equal_ones_are_joined_too() -> None:
+    around = "so many words that they are the same in both texts"
+    (edits,) = count_word_edits(
+        [f"mailbox {around} file name {around} backtick"],
+        [f"mail box {around} filename {around} back ticks"],
+        spacing=False,
+    )
+    assert (edits.substitutions, edits.insertions) == (1, 1)
+
+
+def test_a_text_whose_words_are_all_wrong_takes_no_minutes() -> None:
+    reference = " ".join(f"a{number}" for number in range(1_000))
+    (edits,) = count_word_edits([reference], [reference.replace("a", "b")], spacing=False)
+    assert edits.substitutions == 1_000
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))

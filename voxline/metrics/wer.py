@@ -6,6 +6,7 @@ confidence interval.
 
 import collections
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,6 +14,10 @@ from voxline.metrics.bootstrap import SumAndWeight
 
 _PINYIN = re.compile("[a-z]+[1-5]")
 _HANZI = re.compile("[\u3007\u3400-\u9fff]")
+_ANCHOR = 8
+"""Equal words in a row, on both sides of which runs of words are joined apart."""
+_MOST_PAIRS = 250_000
+"""Words of a reference times words of a hypothesis, between such rows, above which none are joined."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,14 +70,33 @@ class EditCounts:
         )
 
 
-def count_word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
+def count_word_edits(references: Sequence[str], hypotheses: Sequence[str], *, spacing: bool = True) -> list[EditCounts]:
     """Counts word errors of each utterance; an empty reference has its insertions counted.
 
     >>> spoken, silence = count_word_edits(["a red cat", ""], ["the red", "oh"])
     >>> spoken, silence.errors
     (EditCounts(length=3, insertions=0, deletions=1, substitutions=1), 1)
+    >>> [edits.errors for edits in count_word_edits(["my mail box", "my mailbox"], ["my mailbox", "a mail box"])]
+    [2, 3]
+    >>> count_word_edits(["my mail box", "my mailbox"], ["my mailbox", "a mail box"], spacing=False)[1]
+    EditCounts(length=2, insertions=0, deletions=0, substitutions=1)
+
+    Args:
+      spacing: False: what is the same but for spaces between words is no error, as the alternatives of compounds in
+        the transcription filters of NIST's `sclite`. The length stays that of the reference as it is.
     """
-    return [_edits(pairs) for pairs in _aligned(references, hypotheses, "words")]
+    pairs = list(_aligned(references, hypotheses, "words"))
+    edits = list(map(_edits, pairs))
+    if spacing:
+        return edits
+
+    # Only of texts with errors, which few may be.
+    wrong = [index for index, counts in enumerate(edits) if counts.errors]
+    joined = [_join_equal_runs(pairs[index]) for index in wrong]
+    again = _aligned([reference for reference, _ in joined], [hypothesis for _, hypothesis in joined], "words")
+    for index, aligned in zip(wrong, again, strict=True):
+        edits[index] = dataclasses.replace(_edits(aligned), length=edits[index].length)
+    return edits
 
 
 def count_character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
@@ -219,6 +243,89 @@ def _edits(pairs: Sequence[tuple[str, str]]) -> EditCounts:
 
     # Deletions and insertions have one empty side, substitutions two different words.
     return EditCounts(len(pairs) - insertions, insertions, deletions, substitutions)
+
+
+def _join_equal_runs(pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The reference and the hypothesis of an alignment; runs of words that differ in their spaces alone are one word.
+
+    >>> _join_equal_runs([("the", "the"), ("mail", ""), ("box", "mailbox"), ("is", "was")])
+    ('the mailbox is', 'the mailbox was')
+    """
+    texts: tuple[list[str], list[str]] = ([], [])
+    for block in _between_equal_words(pairs):
+        sides = [[word for word in side if word] for side in zip(*block, strict=True)]
+        if sides[0] != sides[1] and len(sides[0]) * len(sides[1]) <= _MOST_PAIRS:
+            sides = _join_in_block(*sides)
+        for text, side in zip(texts, sides, strict=True):
+            text += side
+    return " ".join(texts[0]), " ".join(texts[1])
+
+
+def _between_equal_words(pairs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Divides an alignment at runs of equal words that are so long that another alignment would pair them too."""
+    block: list[tuple[str, str]] = []
+    for equal, group in itertools.groupby(pairs, lambda pair: pair[0] == pair[1]):
+        run = list(group)
+        if equal and len(run) >= _ANCHOR:
+            yield from filter(None, (block, run))
+            block = []
+        else:
+            block += run
+    if block:
+        yield block
+
+
+def _join_in_block(reference: list[str], hypothesis: list[str]) -> list[list[str]]:
+    """Joins runs so that the fewest edits are left."""
+    # From each place in both: the edits up to their ends, and how many words of each come before the next place.
+    costs = {(len(reference), len(hypothesis)): (0, 0, 0)}
+    for left in reversed(range(len(reference) + 1)):
+        for right in reversed(range(len(hypothesis) + 1)):
+            # A substitution, a deletion, an insertion.
+            choices = [
+                (costs[left + words, right + spoken][0] + 1, words, spoken)
+                for words, spoken in ((1, 1), (1, 0), (0, 1))
+                if left + words <= len(reference) and right + spoken <= len(hypothesis)
+            ]
+            # Equal words are runs of one word each.
+            choices += [
+                (costs[left + words, right + spoken][0], words, spoken)
+                for words, spoken in _equal_runs(reference, left, hypothesis, right)
+            ]
+            if choices:
+                costs[left, right] = min(choices)
+
+    # From the first place of both along the choices.
+    joined: list[list[str]] = [[], []]
+    left = right = 0
+    while (left, right) != (len(reference), len(hypothesis)):
+        _, words, spoken = costs[left, right]
+        runs = (reference[left : left + words], hypothesis[right : right + spoken])
+        same = "".join(runs[0]) == "".join(runs[1])
+        for side, run in zip(joined, runs, strict=True):
+            side += ["".join(run)] if same else run
+        left += words
+        right += spoken
+    return joined
+
+
+def _equal_runs(reference: list[str], left: int, hypothesis: list[str], right: int) -> Iterator[tuple[int, int]]:
+    """Counts the words of both, from a place in each, that are the same without spaces; each pair of numbers."""
+    begin = left
+    start = right
+    text = heard_text = ""
+    while text.startswith(heard_text) or heard_text.startswith(text):
+        if text and text == heard_text:
+            yield left - begin, right - start
+        # The shorter text grows by a word.
+        if len(text) <= len(heard_text) and left < len(reference):
+            text += reference[left]
+            left += 1
+        elif len(text) > len(heard_text) and right < len(hypothesis):
+            heard_text += hypothesis[right]
+            right += 1
+        else:
+            return
 
 
 def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> Iterator[list[tuple[str, str]]]:

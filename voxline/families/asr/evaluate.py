@@ -382,7 +382,8 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             errors += (
                 "Texts are compared as they are written, with capitals and punctuation if the references have them, "
                 "and a second time normalized: both without case and marks, and, in English and Mandarin, with "
-                "numbers spelled out.\n\n"
+                "numbers spelled out; words that differ in their spaces alone, such as mail box and mailbox, are "
+                "alike, and English contractions are written in full.\n\n"
             )
         if not self.model.has_ctc:
             return errors + (
@@ -541,7 +542,7 @@ def _count_normalized(
     normalized_references = list(map(normalize, references))
     normalized_hypotheses = list(map(normalize, written))
     pairs = zip(
-        count_word_edits(normalized_references, normalized_hypotheses),
+        count_word_edits(normalized_references, normalized_hypotheses, spacing=False),
         count_character_edits(normalized_references, normalized_hypotheses),
         strict=True,
     )

@@ -9,12 +9,32 @@ from voxline.families.asr.settings import TextNormalization
 from voxline.inference.model_info import ATTENTION, ModelInfo
 from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText, is_mandarin
 from voxline.text.frontend import LANGUAGES, normalize_spoken
+from voxline.text.lazy_pattern import lazy_pattern
 from voxline.text.transcripts import spell_joined_letters
 
 _ASKED_FOR: dict[str, Literal["english", "mandarin"]] = {"en": "english", "zh": "mandarin"}
 _IN_WORDS = "'-"
 """Marks that a transcript without punctuation has too."""
 _APOSTROPHES = "'’ʼ"
+_CONTRACTIONS = [
+    (lazy_pattern(r"\bwon't\b"), "will not"),
+    (lazy_pattern(r"\bcan't\b"), "can not"),
+    (lazy_pattern(r"\bshan't\b"), "shall not"),
+    (lazy_pattern(r"\blet's\b"), "let us"),
+    (lazy_pattern(r"\by'all\b"), "you all"),
+    (lazy_pattern(r"\bgonna\b"), "going to"),
+    (lazy_pattern(r"\bwanna\b"), "want to"),
+    (lazy_pattern(r"\bgotta\b"), "got to"),
+    (lazy_pattern(r"\b(he|here|how|it|she|that|there|this|what|when|where|who|why)'s\b"), r"\1 is"),
+    (lazy_pattern(r"n't\b"), " not"),
+    (lazy_pattern(r"'re\b"), " are"),
+    (lazy_pattern(r"'ll\b"), " will"),
+    (lazy_pattern(r"'ve\b"), " have"),
+    (lazy_pattern(r"'m\b"), " am"),
+    (lazy_pattern(r"'d\b"), " would"),
+]
+"""Short forms and the words that they stand for, as in the English normalizer of Whisper (Radford et al. 2022, appendix
+C), which has more. The 's of a noun stays: it may be a genitive, and a plural sounds the same."""
 
 
 def speller(references: Sequence[str]) -> Callable[[str], str]:
@@ -72,22 +92,30 @@ def normalizer(info: ModelInfo, alphabet: Alphabet, setting: TextNormalization =
 
 
 def normalize_english_words(text: str) -> str:
-    """As `english_transcript` spells it: small letters and apostrophes, with numbers and abbreviations spelled out.
+    """As `english_transcript` spells it, in small letters, with numbers and abbreviations spelled out; and in full.
 
     >>> (
     ...     normalize_english_words("Press 21, Mr. O’Neill — please!"),
+    ...     normalize_english_words("We’re sorry, it can't."),
     ...     normalize_english_words("♪ Hello! ♪"),
     ...     normalize_english_words("…"),
     ... )
-    ("press twenty one mister o'neill please", 'hello', '')
+    ("press twenty one mister o'neill please", 'we are sorry it can not', 'hello', '')
     """
     for spelled in (text, normalize_unicode(text)):  # what has no sound may be a sign, which the latter removes
         with contextlib.suppress(UnsupportedText):
             try:
-                return normalize_spoken(spelled, LANGUAGES["en"])
+                return _in_full(normalize_spoken(spelled, LANGUAGES["en"]))
             except EmptyText:
                 return ""
-    return normalize_unicode(text)
+    return _in_full(normalize_unicode(text))
+
+
+def _in_full(text: str) -> str:
+    """Writes contractions as the words that they stand for."""
+    for pattern, words in _CONTRACTIONS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def normalize_mandarin(text: str) -> str:
