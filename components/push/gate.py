@@ -567,10 +567,10 @@ def _check_slices(evaluation: Evaluation, opponent: Opponent, metric: Metric, se
     skipped = f"{small:,} with fewer than {settings.min_slice_utterances} utterances skipped (min_slice_utterances)"
     if worse:
         named = [text for _, text in sorted(worse, reverse=True)[:MAX_SLICES_NAMED]]
-        more = f"; and {len(worse) - len(named)} more" if len(worse) > len(named) else ""
+        named += [f"{len(worse) - len(named)} more"] if len(worse) > len(named) else []
         detail = (
             f"{metric.title}: worse than version {opponent.version} by more than {limit} in {len(worse)} of {judged} "
-            f"slices: {'; '.join(named)}{more}"
+            f"slices: {' and '.join(named)}"
         )
         return GateCheck(title, False, detail, highest)
     if not judged:

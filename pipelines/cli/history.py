@@ -64,7 +64,9 @@ def show_history(
     for run in runs:
         identity = run["run"]
         ended = identity["ended"][:16].replace("T", " ")
-        result = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
+        # Of several reasons the first one; the page and --json have them all.
+        reason = run["reason"].partition("; ")[0]
+        result = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else reason
         if anomalies := run.get("anomalies"):
             result += f"  (stands out: {', '.join(anomaly['figure'] for anomaly in anomalies)})"
         if used := cost_phrases(run.get("cost")):

@@ -48,7 +48,14 @@ def test_a_failure_keeps_the_first_line_of_its_reason(tmp_path: Path, make_event
     record_run(dataclasses.replace(make_event(None), reason="x" * 500 + "\nand more"), tmp_path)
     (run,) = read_runs(tmp_path)
     assert run["verdict"] == "failed"
-    assert run["reason"] == "x" * 300
+    assert run["reason"] == "x" * 298 + " …"
+
+
+def test_a_long_reason_ends_behind_a_word_and_says_so(tmp_path: Path, make_event: MakeEvent) -> None:
+    record_run(dataclasses.replace(make_event(None), reason="worse than before " * 30), tmp_path)
+    (run,) = read_runs(tmp_path)
+    assert run["reason"].endswith((" than …", " worse …", " before …"))
+    assert 280 < len(run["reason"]) <= 300
 
 
 def test_what_is_no_run_is_named_and_left_out(tmp_path: Path, make_event: MakeEvent, capsys: object) -> None:

@@ -53,7 +53,11 @@ def record_run(event: RunEvent, location: Path | str) -> str:
     document = event.to_dict()
 
     # A history is kept for years: one line of the reason, and no path of this machine.
-    document["reason"] = document["reason"].partition("\n")[0][:_REASON]
+    reason = document["reason"].partition("\n")[0]
+    if len(reason) > _REASON:
+        head = reason[: _REASON - 2]
+        reason = f"{head.rpartition(' ')[0] or head} …"
+    document["reason"] = reason
     del document["links"]  # paths of this machine
 
     # A name sorts by time, so that a reader lists the runs in order; the run's id makes it unique.

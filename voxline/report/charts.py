@@ -128,11 +128,12 @@ def line_plot(
     if not _finite(across).size or not finite.size:
         return _empty_plot(label, value_label)
 
+    is_whole = not percent and _integral(finite)
     drawing = Drawing(
         f"{value_label} over {label}",
         "; ".join(f"{name}: {_describe_values(_finite(values))}" for name, values in heights.items()),
         Scale.around(float(np.nanmin(across)), float(np.nanmax(across)), whole=_integral(_finite(across))),
-        Scale.around(float(finite.min()), float(finite.max()), percent=percent),
+        Scale.around(float(finite.min()), float(finite.max()), percent=percent, whole=is_whole),
         label=label,
         value_label=value_label,
         series=list(series),

@@ -54,12 +54,16 @@ class Scale:
 
         >>> Scale.around(3.0, 3.0).ends
         (2.46, 3.54)
+        >>> [label for _, label in Scale.around(7.0, 7.0, whole=True).ticks]
+        ['6', '7', '8']
+        >>> [label for _, label in Scale.around(0.0, 0.0, percent=True).ticks][:2]
+        ['0%', '10%']
         """
-        # Equal values, or so close that a float cannot tell the ticks apart.
+        # Equal values, or so close that a float cannot tell the ticks apart. What is never negative gets no such ticks.
         if not high - low > 1e-9 * max(abs(low), abs(high), 1e-290):
-            room = 0.5 * max(1.0, abs(low) * 1e-3)
-            low = low - room
+            room = 0.5 * max(2.0 if how.get("whole") else 1.0, abs(low) * 1e-3)
             high = high + room
+            low = max(low - room, 0.0) if low >= 0 else low - room
         room = margin * (high - low)
         return cls(low - room, high + room, **how)
 
