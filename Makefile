@@ -285,11 +285,11 @@ test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 	  PYTHONPATH="$(SIGNING)" $(HEAVY) $@ tests/registry/test_signing.py; \
 	else $(NOTHING_RAN) $@ "model-signing cannot be installed here"; fi
 
-# In a folder of its own, within the lock's versions: the extra `vertex` is not locked.
-test-vertex: $(READY) ## Run, watch and schedule on Vertex AI by Google's own client, up to the calls that would leave this machine
-	@if $(PY) -m uv pip install --quiet --target $(VERTEX) -c requirements.lock 'google-cloud-aiplatform>=1.165'; then \
-	  PYTHONPATH="$(VERTEX)" VOXLINE_TEST_VERTEX=1 $(HEAVY) $@ tests/pipelines/cluster/test_vertex.py; \
-	else $(NOTHING_RAN) $@ "google-cloud-aiplatform cannot be installed here"; fi
+# In a folder of their own, within the lock's versions: neither is locked.
+test-vertex: $(READY) ## Run, watch and schedule on Vertex AI, and compile for Dataflow, by Google's clients, up to the calls that would leave this machine
+	@if $(PY) -m uv pip install --quiet --target $(VERTEX) -c requirements.lock 'google-cloud-aiplatform>=1.165' google-cloud-dataflow-client; then \
+	  PYTHONPATH="$(VERTEX)" VOXLINE_TEST_VERTEX=1 $(HEAVY) $@ tests/pipelines/cluster/test_vertex.py tests/beam/test_documented_runners.py; \
+	else $(NOTHING_RAN) $@ "Google's clients cannot be installed here"; fi
 
 # In a folder of their own, within the lock's versions: neither is locked.
 test-tracking: $(READY) ## Log a run to MLflow and to Weights & Biases by their own clients, and read it back
@@ -393,7 +393,7 @@ kubeflow-pictures: kubeflow-packages ## Take the pictures of docs/cluster/ui fro
 	@VOXLINE_PICTURES=1 $(KUBEFLOW_ENTER) $(PY) -m pytest -q -rs tests/kubeflow/test_ui.py
 
 # 20,000 utterances: make test-flink UTTERANCES=20000
-test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)
+test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it, and extract on Spark (Java and Maven)
 	@$(PY) -m tests.flink.jars
 	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(HEAVY) $@ -x -s tests/flink
 

@@ -7,12 +7,15 @@ what is beyond that of the same step with ten utterances.
   python -m benchmarks.growth [UTTERANCES …]       default: 1,000 10,000 100,000, which also draws docs/growth.svg
   python -m benchmarks.growth lists [UTTERANCES …]   the steps that decode nothing; default: to 1,000,000
   python -m benchmarks.growth stores [UTTERANCES …]  a dataset is published and refreshed, and its store cleaned
+  python -m benchmarks.growth contents [UTTERANCES …]  du and gc alone: a published dataset whose further rows are
+                                                   generated, and their WAVs empty; default: to 1,000,000
 
-The last two keep what they measure in benchmarks/growth.json, each size for itself, for `python -m benchmarks.hours`.
+The last three keep what they measure in benchmarks/growth.json, each size for itself, for `python -m benchmarks.hours`.
 """
 
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import multiprocessing
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +121,12 @@ OF_STORES = {
     "store gc, everything": STORE.format(command=["gc", "--yes"], needed=False),
 }
 """In one store: one text has changed before the refresh; at last no dataset needs anything."""
+OF_CONTENTS = {
+    "store du, generated rows": STORE.format(command=["du"], needed=True),
+    "store gc of nothing, generated rows": STORE.format(command=["gc", "--yes"], needed=True),
+    "store gc of everything, generated rows": STORE.format(command=["gc", "--yes"], needed=False),
+}
+KEPT = {"lists": OF_LISTS, "stores": OF_STORES, "contents": OF_CONTENTS}
 STEPS = {
     "convert": CONVERT,
     "extract": EXTRACT.format(from_megabytes=1e6),
@@ -143,10 +152,12 @@ def growth(
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             # In a process of its own: the peak of a child counts what its parent has in memory when it starts.
-            writer = multiprocessing.get_context("spawn").Process(target=write_corpus, args=(folder / "corpus", size))
-            writer.start()
-            writer.join()
+            generated = steps is OF_CONTENTS
+            _in_a_process(write_corpus, folder / "corpus", NOTHING if generated else size)
             time.sleep(LEAST_AGE)
+            if generated:
+                _measured(PUBLISH, folder / "corpus", folder / store)
+                _in_a_process(write_contents, folder, size)
             for step, code in steps.items():
                 if step.endswith(AGAIN) or step == REFRESH:
                     _change_a_text(folder / "corpus" / "manifest.jsonl")
@@ -157,6 +168,14 @@ def growth(
                     record(step, size, costs[step][size])
                 print(f"{step}, {size:,}: {costs[step][size].text}", file=sys.stderr, flush=True)
     return costs
+
+
+def _in_a_process(write: Callable[[Path, int], None], folder: Path, size: int) -> None:
+    writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder, size))
+    writer.start()
+    writer.join()
+    if writer.exitcode:
+        sys.exit(f"{write.__name__} failed: status {writer.exitcode}")
 
 
 def _count_files(folder: Path) -> int:
@@ -188,6 +207,33 @@ def _recordings(folder: Path, size: int) -> Iterator[Utterance]:
         yield Utterance(
             f"u{number:07}", str(path), SAMPLES / RATE, _text(number), f"s{number % 9}", split, hash_file(path)
         )
+
+
+def write_hours(folder: Path, size: int) -> None:
+    """Recordings of 5 s: 720 are an hour."""
+    random = np.random.default_rng(7)
+    utterances = []
+    for number in range(size):
+        path = folder / "wavs" / f"{number}.wav"
+        write_wav(path, random.standard_normal(5 * RATE) / 10, RATE)
+        utterances.append(
+            Utterance(f"u{number:07}", str(path), 5.0, _text(number), f"s{number % 9}", "train", hash_file(path))
+        )
+    write_manifest(folder / "manifest.jsonl", utterances)
+
+
+def write_contents(folder: Path, size: int) -> None:
+    """Adds rows to the only version of a dataset, and to the store beside it their WAVs, which are empty."""
+    (version,) = (folder / "datasets").glob("*/1/rows.jsonl")
+    wavs = folder / "store" / "wavs"
+    row = json.loads(version.read_text(encoding="utf-8").splitlines()[0])
+    for number in range(256):
+        (wavs / f"{number:02x}").mkdir(exist_ok=True)
+    with open(version, "a", encoding="utf-8") as file:
+        for number in range(NOTHING, size):
+            key = hashlib.blake2b(b"%d" % number, digest_size=16).hexdigest()
+            (wavs / key[:2] / f"{key}.wav").touch()
+            file.write(json.dumps({**row, "id": f"u{number:07}", "text": _text(number), "audio_hash": key}) + "\n")
 
 
 def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
@@ -305,11 +351,11 @@ def _measured(code: str, corpus: Path, store: Path) -> Cost:
 
 
 def main() -> None:
-    sizes = [int(word.replace(",", "")) for word in sys.argv[1:] if word not in ("lists", "stores")]
-    if sys.argv[1:2] in (["lists"], ["stores"]):
-        of_lists = sys.argv[1] == "lists"
-        steps = OF_LISTS if of_lists else OF_STORES
-        costs = growth(sizes or list(LONG_LISTS), steps, store="" if of_lists else "store", kept=True)
+    kind = sys.argv[1] if sys.argv[1:2] and sys.argv[1] in KEPT else ""
+    sizes = [int(word.replace(",", "")) for word in sys.argv[2 if kind else 1 :]]
+    if kind:
+        default = SIZES if kind == "stores" else LONG_LISTS
+        costs = growth(sizes or list(default), KEPT[kind], store="" if kind == "lists" else "store", kept=True)
         print(table(costs), file=sys.stderr)
         print_table([*rows(costs), *memory_rows(costs)])
         return

@@ -83,7 +83,7 @@ class Cluster:
         (self.folder / "temporary").mkdir(exist_ok=True)
         lines = "".join(f"{key}: {json.dumps(value)}\n" for key, value in {**SETTINGS, **addresses}.items())
         (self.folder / "config.yaml").write_text(lines)
-        self._write_worker()
+        write_worker(self.folder / "worker", self._import_path())
         try:
             if self._pool_port:
                 self.pool = self._start_pool()
@@ -109,10 +109,14 @@ class Cluster:
         """Kills a TaskManager and its Python workers, as if the machine failed."""
         _kill(self.task_managers[number])
 
+    @property
+    def processes(self) -> "list[subprocess.Popen[bytes]]":
+        """Each leads a session, in which its Python workers are too."""
+        return [process for process in [*self.task_managers, self._job_manager, self.pool] if process]
+
     def stop(self) -> None:
-        for process in [*self.task_managers, self._job_manager, self.pool]:
-            if process:
-                _kill(process)
+        for process in self.processes:
+            _kill(process)
 
     def beam_options(self, parallelism: int) -> list[str]:
         """The `beam_options` of a step for this cluster."""
@@ -161,12 +165,6 @@ class Cluster:
     def _import_path(self) -> str:
         return ":".join(map(str, [*self._python_path, ROOT]))
 
-    def _write_worker(self) -> None:
-        worker = self.folder / "worker"
-        python = f"PYTHONPATH={shlex.quote(self._import_path())} exec {shlex.quote(sys.executable)} -W ignore"
-        worker.write_text(f'#!/bin/sh\n{python} -m voxline.beam.worker "$@"\n')
-        worker.chmod(0o755)
-
     def _java(self, main: str, name: str, settings: dict[str, str]) -> "subprocess.Popen[bytes]":
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENS]
         opens += [f"--add-exports=java.base/{package}=ALL-UNNAMED" for package in ("sun.net.util",)]
@@ -189,6 +187,13 @@ class Cluster:
     def _ask(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://localhost:{self._rest}{path}", timeout=20) as answer:
             return json.load(answer)
+
+
+def write_worker(script: Path, import_path: str = str(ROOT)) -> None:
+    """Writes the command by which an engine starts Python workers."""
+    python = f"PYTHONPATH={shlex.quote(import_path)} exec {shlex.quote(sys.executable)} -W ignore"
+    script.write_text(f'#!/bin/sh\n{python} -m voxline.beam.worker "$@"\n')
+    script.chmod(0o755)
 
 
 def free_port() -> int:
