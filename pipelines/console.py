@@ -9,6 +9,7 @@ import io
 import os
 import re
 import shutil
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -33,23 +34,34 @@ def strip_colors(line: str) -> str:
 
 _REASONS = re.compile(r"(?P<title>.*?\bNot pushed: )(?P<reasons>.*)", re.DOTALL)
 LONG_VERDICT = 100
-"""Characters from which the reasons of a verdict have a line each."""
+"""Characters from which the reasons of a verdict have a line each, and of such a line at most."""
 
 
 def verdict_lines(text: str) -> list[str]:
-    """A verdict, each of its reasons on a line; one that is short stays one line.
+    """A verdict, each of its reasons on a line, whose further lines are set in; one that is short stays one line.
 
     >>> for line in verdict_lines("Not pushed: " + "; ".join(["WER 31%, above the limit of 30% (limits.wer)"] * 2)):
     ...     print(line)
     Not pushed: WER 31%, above the limit of 30% (limits.wer)
                 WER 31%, above the limit of 30% (limits.wer)
+    >>> for line in verdict_lines("Not pushed: " + "word error rate of a slice, " * 4 + "is above"):
+    ...     print(line)
+    Not pushed: word error rate of a slice, word error rate of a slice, word error rate of a slice, word
+                  error rate of a slice, is above
     """
     verdict = _REASONS.fullmatch(text)
     if verdict is None or len(text) < LONG_VERDICT:
         return [text]
-    first, *others = verdict["reasons"].split("; ")
     indent = " " * len(verdict["title"])
-    return [verdict["title"] + first, *(indent + reason for reason in others)]
+    wrapper = textwrap.TextWrapper(
+        LONG_VERDICT,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines = [line for reason in verdict["reasons"].split("; ") for line in wrapper.wrap(reason)]
+    return [verdict["title"] + lines[0].removeprefix(indent), *lines[1:]]
 
 
 class Console:

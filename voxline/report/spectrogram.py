@@ -77,8 +77,10 @@ def spectrogram_view(samples: npt.NDArray[Any], sample_rate: int, rows: Sequence
     across = min(max(SECOND * seconds, NARROWEST), WIDEST)
     below = _TOP + _HEIGHT + 16
     height = below + _ROW * len(rows) + 4
-    width = _LEFT + across + 8
     scale = across / seconds
+    # A recognizer's last word may end a frame behind the recording.
+    last_end = max((word.end for row in rows for word in row.words), default=0.0)
+    width = _LEFT + max(across, last_end * scale) + 8
     image = base64.b64encode(_png(_levels(spectrogram(samples, sample_rate, int(across))))).decode("ascii")
 
     parts = [_IMAGE.format(_LEFT, _TOP, across, _HEIGHT, image)]
