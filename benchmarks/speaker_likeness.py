@@ -2,6 +2,8 @@
 
 pip download --no-deps Resemblyzer==0.1.4
 python -m benchmarks.speaker_likeness WHEEL RECORDING RECORDING …    prints how alike each is to the first
+python -m benchmarks.speaker_likeness WHEEL FOLDER FOLDER …    prints what evaluate's judge finds of the wavs of each
+    folder beside the recordings in the first; files of one name say one sentence
 """
 
 import sys
@@ -11,7 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from voxline.audio.speaker_encoder import ENCODER_RATE, Array, SpeakerEncoder
+from voxline.components.evaluate.judges import SpeakerJudge
+from voxline.data.manifest import Utterance
 from voxline.inference.waveforms import read_waveform
+from voxline.metrics.bootstrap import aggregate
 
 
 def likeness(place: Array, other: Array) -> float:
@@ -25,7 +30,25 @@ def mean_place(places: Sequence[Array]) -> Array:
     return mean
 
 
+def judge_folders(wheel: Path, recordings: Path, folders: Sequence[Path]) -> None:
+    """Prints the metrics of speech in each folder, as of a corpus of one speaker."""
+    names = sorted(set.intersection(*({file.name for file in folder.glob("*.wav")} for folder in folders)))
+    sentences = []
+    for name in names:
+        file = recordings / name
+        seconds = len(read_waveform(file, ENCODER_RATE)) / ENCODER_RATE
+        sentences.append(Utterance(name, str(file), seconds, name, "", "test", ""))
+    judge = SpeakerJudge(wheel, sentences, 30, ENCODER_RATE)
+    for folder in folders:
+        rows = [judge.measure(said, read_waveform(folder / said.id, ENCODER_RATE), ENCODER_RATE) for said in sentences]
+        figures = [aggregate([row[name] for row in rows], "mean") for name in rows[0]]
+        print(*("—" if figure is None else f"{figure:.3f}" for figure in figures), folder)
+
+
 if __name__ == "__main__":
+    if Path(sys.argv[2]).is_dir():
+        judge_folders(Path(sys.argv[1]), Path(sys.argv[2]), [Path(folder) for folder in sys.argv[2:]])
+        sys.exit()
     encoder = SpeakerEncoder(Path(sys.argv[1]))
     voices = [encoder.embed(read_waveform(Path(recording), ENCODER_RATE), ENCODER_RATE) for recording in sys.argv[2:]]
     for name, voice in zip(sys.argv[2:], voices, strict=True):

@@ -25,13 +25,20 @@ if TYPE_CHECKING:
     Normalizer = Callable[[ModelInfo, Alphabet], Callable[[str], str] | None]
 
 
-def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
+ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
+PUBLIC_RECOGNIZER = "public_recognizer"
+"""Settings that name a recognizer which listens, and its keys among the auxiliary models."""
+
+
+def find_round_trip_recognizer(
+    registry: Path | str, name: str, setting: str = ROUND_TRIP_RECOGNIZER
+) -> ModelVersion | None:
     """The ASR model in service under a name; None if the name is empty.
 
     Raises:
       SettingsError: none is in service under it, or a model of another family.
     """
-    return find_auxiliary(registry, name, family="asr", setting="round_trip_recognizer")
+    return find_auxiliary(registry, name, family="asr", setting=setting)
 
 
 class RoundTripRecognizer:
@@ -43,6 +50,9 @@ class RoundTripRecognizer:
       normalizer: of a model that writes more than words, such as Whisper, spells what it heard and what was to be said
         alike; None, or if it returns None: texts are compared as they are.
 
+    Attributes:
+      spell: spells a text so.
+
     Raises:
       WorkError: the version is damaged.
     """
@@ -53,11 +63,11 @@ class RoundTripRecognizer:
         except WorkError as error:
             raise version.unusable(error) from None
         spell = normalizer(self._recognizer.info, self._recognizer.alphabet) if normalizer else None
-        self._spell: Callable[[str], str] = spell or str
+        self.spell: Callable[[str], str] = spell or str
 
     def reference(self, utterance: Utterance) -> str:
         """The words that it should hear."""
-        return self._spell(reference_text(utterance))
+        return self.spell(reference_text(utterance))
 
     def transcribe(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
         """Transcribes waveforms, float32 [samples], spelled as `reference`; samples beyond full scale are clipped."""
@@ -70,7 +80,7 @@ class RoundTripRecognizer:
         written = self._recognizer.transcribe_waveforms(
             [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
         )
-        return list(map(self._spell, written))
+        return list(map(self.spell, written))
 
     def recorded_wer(self, utterances: Sequence[Utterance], sample_rate: int) -> float:
         """Its word error rate on the recordings, a floor under that of generated speech.
@@ -78,17 +88,20 @@ class RoundTripRecognizer:
         Args:
           sample_rate: of the generated speech, so that both are resampled alike.
         """
-        references = list(map(self.reference, utterances))
+        return self.error_rate(utterances, self.transcribe_recordings(utterances, sample_rate))
 
+    def transcribe_recordings(self, utterances: Sequence[Utterance], sample_rate: int) -> list[str]:
+        """What it hears in the recordings, at the rate of the generated speech."""
         # One at a time: a whole test split of samples need not fit into memory.
-        hypotheses = [
-            self.transcribe([read_utterance(utterance, sample_rate)], sample_rate)[0] for utterance in utterances
-        ]
-        return sum_edits(count_word_edits(references, hypotheses)).rate
+        return [self.transcribe([read_utterance(utterance, sample_rate)], sample_rate)[0] for utterance in utterances]
+
+    def error_rate(self, utterances: Sequence[Utterance], hypotheses: Sequence[str]) -> float:
+        """The word error rate of what it heard."""
+        return sum_edits(count_word_edits(list(map(self.reference, utterances)), hypotheses)).rate
 
 
 def load_round_trip_recognizer(job: EvaluationJob, normalizer: "Normalizer") -> RoundTripRecognizer | None:
-    """The recognizer of a job; None, with a line that says so, if the settings name none.
+    """The recognizer of a job; None, with a line that says so, if the settings name none, nor a public one.
 
     Args:
       normalizer: as for `RoundTripRecognizer`.
@@ -97,10 +110,9 @@ def load_round_trip_recognizer(job: EvaluationJob, normalizer: "Normalizer") -> 
       WorkError: the version is damaged.
     """
     version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
-    if version is None:
+    if version is None and job.auxiliary_models.get(PUBLIC_RECOGNIZER) is None:
         print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
-        return None
-    return RoundTripRecognizer(version, normalizer)
+    return None if version is None else RoundTripRecognizer(version, normalizer)
 
 
 def reference_text(utterance: Utterance) -> str:
@@ -161,9 +173,6 @@ def describe_dnsmos(count: int, recorded: float | None) -> str:
         f"DNSMOS predicts what listeners would say, from 1 to 5, of {count:,} utterances; of their recordings it is "
         f"{recorded:.2f}."
     )
-
-
-ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
 
 
 def describe_difference(

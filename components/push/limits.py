@@ -90,5 +90,5 @@ def limited_slices(evaluation: Evaluation, metric: Metric, settings: PushSetting
 
 def describe_missing_judge(evaluation: Evaluation, settings: PushSettings) -> str:
     """What a model lacks that nothing independent judged; empty if something did, or its family has no such judge."""
-    metric, lacks = settings.judge
-    return lacks if metric and evaluation.value(metric) is None else ""
+    metrics, lacks = settings.judge
+    return "" if not metrics or any(evaluation.value(metric) is not None for metric in metrics) else lacks

@@ -64,8 +64,9 @@ def judged_report(verdict: Verdict, measured: Evaluation, models: Registry, conf
     html = fill_slot(html, VERDICT_SLOT, _verdict(verdict) + judged + _differences(verdict, models, config))
 
     # The history is of the first metric that the gate judges by.
-    metric = next(iter(headline_metrics(measured.info.family)), None)
-    if metric is None or metric.name not in measured.info.metrics:
+    headlines = headline_metrics(measured.info.family)
+    metric = next((metric for metric in headlines if metric.name in measured.info.metrics), None)
+    if metric is None:
         return html
     return fill_slot(html, HISTORY_SLOT, _history(verdict, measured, models, metric))
 

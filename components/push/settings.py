@@ -39,8 +39,8 @@ class PushSettings(Settings):
     """
 
     family: ClassVar[str]
-    judge: ClassVar[tuple[str, str]] = ("", "")
-    """The metric by which something independent judges a model, and what a model without it lacks."""
+    judge: ClassVar[tuple[tuple[str, ...], str]] = ((), "")
+    """The metrics by any of which something independent judges a model, and what a model without them lacks."""
 
     limits_by: ClassVar[str] = ""
     """The slicing of which each slice is held to the limits too; empty: the whole alone."""

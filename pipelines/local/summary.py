@@ -155,7 +155,8 @@ def _metric_lines(record: RunRecord) -> list[str]:
     for metric in headline_metrics(record.pipeline):
         value, low, high = (record.metric(metric.name + end) for end in ("", "_low", "_high"))
         if value is None:
-            lines += [f"{metric.label:<16} not measured: set {metric.setting}"] if metric.setting else []
+            named = metric.setting and not metric.optional
+            lines += [f"{metric.label:<16} not measured: set {metric.setting}"] if named else []
             continue
         interval = f"  ({confidence} interval {metric.format(low)} to {metric.format(high)})"
         lines.append(f"{metric.label:<16} {metric.format(value)}{'' if low is None or high is None else interval}")

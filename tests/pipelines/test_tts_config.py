@@ -45,6 +45,9 @@ def test_the_wheel_of_the_speaker_encoder_is_relative_to_its_file_and_must_be_wh
     assert in_bucket.locations()[key] == "gs://speech/encoder.whl"
     assert key not in in_bucket.unmounted_paths()
     assert key not in config(tmp_path).locations()
+    judges = config(tmp_path, "evaluate: {speaker_encoder: a.whl, voice_activity: b.whl}\n").locations()
+    assert judges["evaluate.speaker_encoder"] == str(tmp_path / "a.whl")
+    assert judges["evaluate.voice_activity"] == str(tmp_path / "b.whl")
 
 
 def test_tts_accepts_one_speaker_and_skips_the_ctc_check(tmp_path: Path) -> None:
@@ -126,6 +129,9 @@ def test_a_missing_round_trip_recognizer_is_refused_before_training(tmp_path: Pa
         SettingsError, match=r"evaluate\.round_trip_recognizer is 'nobody', but .*registry/nobody has no version"
     ):
         chosen.check_registry()
+    public = config(tmp_path, "evaluate: {public_recognizer: whisper}\n").with_default_folders(tmp_path)
+    with pytest.raises(SettingsError, match=r"evaluate\.public_recognizer is 'whisper', but .*whisper has no version"):
+        public.check_registry()
     listening = "train: {model: {kind: tacotron2}, sharpen: {kind: gan, recognizer: nobody@production}}\n"
     with pytest.raises(SettingsError, match=r"train\.sharpen\.recognizer is 'nobody', but .*nobody has no version"):
         config(tmp_path, listening).with_default_folders(tmp_path).check_registry()

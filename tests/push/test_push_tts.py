@@ -103,7 +103,8 @@ def test_a_voice_that_no_recognizer_heard_is_pushed_as_not_judged(
     verdict = judge(make_tts_model(), QUICK, MEASURED_ALONE)
     assert verdict["pushed"], verdict["reasons"]
     assert verdict["heading"] == (
-        "Pushed as version 1, not judged: no recognizer has transcribed its speech (evaluate.round_trip_recognizer)"
+        "Pushed as version 1, not judged: no recognizer has transcribed its speech "
+        "(evaluate.round_trip_recognizer or public_recognizer)"
     )
     page = (tmp_path / "registry" / "tts" / "1" / "evaluation" / "report.html").read_text()
     banner = page[page.index("Pushed as version 1, not judged") - 300 :][:300]

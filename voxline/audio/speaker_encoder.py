@@ -49,7 +49,7 @@ _LAYERS = 3
 _WEIGHTS = "resemblyzer/pretrained.pt"
 _MOST_BYTES = 1 << 26
 """Size of the weights that is read, at most; they have 17 MB."""
-_FAULTS = (
+WHEEL_FAULTS = (
     OSError,
     EOFError,
     LookupError,
@@ -90,7 +90,7 @@ class SpeakerEncoder:
                 if size > _MOST_BYTES:
                     raise SettingsError(f"{wheel}: {_WEIGHTS} has {size:,} bytes; {_MOST_BYTES:,} at most are accepted")
                 self.weights = _checked(read_pytorch(archive.read(_WEIGHTS)))
-        except _FAULTS as error:
+        except WHEEL_FAULTS as error:
             raise SettingsError(
                 f"{wheel}: no wheel of Resemblyzer with {_WEIGHTS} ({error or type(error).__name__}); "
                 "pip download --no-deps Resemblyzer==0.1.4"
@@ -182,7 +182,7 @@ def read_pytorch(content: bytes) -> dict[str, Array]:
     each storage has its count, int64, and its values.
 
     Raises:
-      One of `_FAULTS`: it is another file, or damaged.
+      One of `WHEEL_FAULTS`: it is another file, or damaged.
     """
     file = io.BytesIO(content)
     for _ in range(3):

@@ -255,16 +255,20 @@ class SileroFinder:
             probabilities[number] = output[0, 0]
         return probabilities, state
 
-    def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
+    def speaking(self, measured: "Array") -> "npt.NDArray[np.bool_]":
+        """Marks the probabilities, one each `SECONDS`, at which somebody speaks."""
         import numpy as np
 
         # Speech lasts until its probability falls below the lower of both bounds.
-        quiet = np.zeros(len(measured), bool)
+        spoken = np.zeros(len(measured), bool)
         speaking = False
         for number, probability in enumerate(measured.tolist()):
             speaking = probability >= (self._NO_SPEECH if speaking else self._SPEECH)
-            quiet[number] = not speaking
+            spoken[number] = speaking
+        return spoken
 
+    def pauses(self, measured: "Array", levels: "Array") -> list[SpeechPause]:
+        quiet = ~self.speaking(measured)
         step = self._WINDOW / self._RATE
         end = len(levels) * LEVEL_SECONDS
         return [

@@ -37,6 +37,7 @@ class Metric:
         never compared between models.
       label: a short title for the terminal.
       setting: the setting that switches it on, for messages.
+      optional: whether the terminal has no line for it where it was not measured.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Metric:
     comparable: bool = True
     label: str = ""
     setting: str = ""
+    optional: bool = False
 
     @property
     def sign(self) -> int:
@@ -89,6 +91,9 @@ class Metric:
 _ROUND_TRIP = "evaluate.round_trip_recognizer"
 _F0 = "evaluate.f0_utterances"
 _MOS = "evaluate.mos_utterances"
+_PUBLIC = "evaluate.public_recognizer"
+_SPEAKER = "evaluate.speaker_encoder"
+_ACTIVITY = "evaluate.voice_activity"
 
 _METRICS = (
     Metric("wer", "word error rate", ASR, "rate", unit="%", headline=True, label="word error rate"),
@@ -126,6 +131,16 @@ _METRICS = (
            unit="%", setting=_ROUND_TRIP),
     Metric("round_trip_tone_error_rate", "round-trip right syllables with a wrong tone (Mandarin)", TTS, "rate",
            unit="%", setting=_ROUND_TRIP),
+    Metric("public_wer", "word error rate by the public recognizer", TTS, "rate", unit="%", headline=True,
+           label="public WER", setting=_PUBLIC, optional=True),
+    # One that hears the recordings badly, too, says little by its own rate.
+    Metric("public_wer_added", "word error rate by the public recognizer, beyond that of the recordings", TTS, unit="%",
+           setting=_PUBLIC),
+    # Of the own recognizer and the public one, whichever words were to be said.
+    Metric("recognizer_agreement", "sentences that both recognizers write alike", TTS, better="higher", unit="%",
+           headline=True, label="  both alike", setting=_PUBLIC, optional=True),
+    Metric("recognizer_disagreement", "words that the recognizers write otherwise", TTS, "rate", unit="%",
+           setting=_PUBLIC),
     Metric("mel_l1", "mel distance, teacher-forced", TTS),
     Metric("mel_dtw", "mel distance, autoregressive, along the DTW path", TTS),
     Metric("mcd", "mel cepstral distortion", TTS, unit="dB", headline=True, label="distortion"),
@@ -140,6 +155,17 @@ _METRICS = (
     Metric("dnsmos_share", "predicted opinion of listeners (DNSMOS), synthesized over recorded", TTS, better="higher",
            unit="%", setting=_MOS),
     Metric("f0_spread", "spread of F0, synthesized over recorded", TTS, better="higher", unit="%", setting=_F0),
+    Metric("speaker_likeness", "likeness to the speaker's recordings (cosine)", TTS, better="higher", headline=True,
+           label="likeness", setting=_SPEAKER, optional=True),
+    Metric("speaker_likeness_share", "likeness to the speaker's recordings, synthesized over recorded", TTS,
+           better="higher", unit="%", setting=_SPEAKER),
+    Metric("same_speaker_rate", "utterances that are of their speaker", TTS, better="higher", unit="%",
+           setting=_SPEAKER),
+    Metric("speech_share", "share of time that is speech, synthesized over recorded", TTS, better="higher", unit="%",
+           setting=_ACTIVITY),
+    Metric("trailing_silence", "silence after the last speech", TTS, unit="s", setting=_ACTIVITY),
+    Metric("trailing_silence_added", "silence after the last speech, beyond that of the recording", TTS, unit="s",
+           setting=_ACTIVITY),
     # Neither a low nor a high ratio is good; its distance from 1 is what the gate may judge.
     Metric("duration_ratio", "duration, synthesized over recorded", TTS, better="neither", unit="%"),
     Metric("duration_error", "duration error", TTS, unit="%"),

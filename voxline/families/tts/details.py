@@ -12,11 +12,21 @@ class TtsDetails(FamilyDetails, kw_only=True):
         None without a recognizer.
       recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
       f0_utterances: utterances whose F0 was measured.
+      recorded_public_wer: as `recorded_wer`, of the public recognizer.
+      recorded_agreement, recorded_disagreement: of both recognizers on the recordings; None unless both listened.
+      recorded_likeness, recorded_same_speaker: of recordings beside the others of their speaker, ceilings.
+      recorded_trailing_silence: mean seconds after the last speech of the recordings.
     """
 
     recorded_wer: float | None
     recorded_dnsmos: float | None
     f0_utterances: int
+    recorded_public_wer: float | None = None
+    recorded_agreement: float | None = None
+    recorded_disagreement: float | None = None
+    recorded_likeness: float | None = None
+    recorded_same_speaker: float | None = None
+    recorded_trailing_silence: float | None = None
 
 
 class TtsSmokeTest(FilePart, forbid_unknown_fields=False):

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.dtw import dtw
 from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.judges import (
+    SPEAKER_JUDGE,
+    VOICE_ACTIVITY,
+    SpeakerJudge,
+    VoiceActivityJudge,
+    VoiceJudges,
+    find_judge,
+)
 from voxline.components.evaluate.measurement import (
     Candidate,
     EvaluationJob,
@@ -19,13 +27,16 @@ from voxline.components.evaluate.measurement import (
 )
 from voxline.components.evaluate.speech import (
     NOT_MEASURED,
+    PUBLIC_RECOGNIZER,
     ROUND_TRIP_RECOGNIZER,
+    RoundTripRecognizer,
     describe_difference,
     describe_dnsmos,
     evenly_spaced_ids,
     find_round_trip_recognizer,
     load_round_trip_recognizer,
 )
+from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.families.asr.spelling import normalizer
 from voxline.families.family import EvaluateFamily
@@ -76,7 +87,13 @@ class TtsEvaluateFamily(EvaluateFamily):
         }
 
     def auxiliary_models(self, registry: Path | str, settings: TtsEvaluateSettings) -> dict[str, ModelVersion | None]:
-        return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
+        public = find_round_trip_recognizer(registry, settings.public_recognizer, PUBLIC_RECOGNIZER)
+        return {
+            ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer),
+            PUBLIC_RECOGNIZER: public,
+            SPEAKER_JUDGE: find_judge(SPEAKER_JUDGE, settings.speaker_encoder),
+            VOICE_ACTIVITY: find_judge(VOICE_ACTIVITY, settings.voice_activity),
+        }
 
     def load(self, folder: Path, settings: TtsEvaluateSettings, engine: Engine) -> Synthesizer:
         return Synthesizer(
@@ -101,6 +118,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         super().__init__(job, model)
         settings = job.settings
         self._recognizer = load_round_trip_recognizer(job, normalizer)
+        self._judges = _load_judges(job, self._recognizer, model.sample_rate)
         self._gallery = SampleGallery(
             evenly_spaced_ids(job.utterances, settings.sample_utterances), settings.worst_utterances
         )
@@ -116,7 +134,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
         if not candidate.is_new:
             self._tell_strangers(model, candidate)
         records = measure_synthesis(
-            model, self.job.utterances, self._recognizer, settings, candidate.unit, gallery, self._recorded_opinions
+            model, self.job.utterances, self._judges, settings, candidate.unit, gallery, self._recorded_opinions
         )
 
         # Distances of mels mean something between equal features alone; cepstral distortion compares any two.
@@ -202,11 +220,27 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
     def details(self, measured: MeasuredModel[SynthesisRecord]) -> TtsDetails:
         settings = self.job.settings
         utterances = self.job.utterances
-        rate = self.model.sample_rate
+        judges = self._judges
+        own_texts = public_texts = None
+        if judges.recognizer is not None:
+            own_texts = judges.recognizer.transcribe_recordings(utterances, self.model.sample_rate)
+        if judges.public_recognizer is not None:
+            public_texts = [judges.recorded_texts[utterance.id] for utterance in utterances]
+        agreement = None
+        if judges.both is not None and own_texts is not None and public_texts is not None:
+            agreement = judges.both.agreement(own_texts, public_texts)
+        speaker = judges.speaker
+        activity = judges.voice_activity
         return TtsDetails(
-            recorded_wer=None if self._recognizer is None else self._recognizer.recorded_wer(utterances, rate),
+            recorded_wer=_error_rate(judges.recognizer, utterances, own_texts),
             recorded_dnsmos=self._recorded_dnsmos(),
             f0_utterances=min(settings.f0_utterances, len(utterances)),
+            recorded_public_wer=_error_rate(judges.public_recognizer, utterances, public_texts),
+            recorded_agreement=agreement.share if agreement else None,
+            recorded_disagreement=agreement.disagreement if agreement else None,
+            recorded_likeness=speaker.recorded_likeness if speaker else None,
+            recorded_same_speaker=speaker.recorded_same_speaker if speaker else None,
+            recorded_trailing_silence=activity.recorded_trailing_silence if activity else None,
         )
 
     def _recorded_dnsmos(self) -> float | None:
@@ -272,6 +306,27 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
             f"{_waveforms_by(info.vocoder, info.kind)}."
         )
+
+
+def _load_judges(job: EvaluationJob, recognizer: RoundTripRecognizer | None, sample_rate: int) -> VoiceJudges:
+    """The judges of a job; its recordings are heard by the speaker encoder."""
+    public, encoder, activity = (
+        job.auxiliary_models.get(name) for name in (PUBLIC_RECOGNIZER, SPEAKER_JUDGE, VOICE_ACTIVITY)
+    )
+    count = job.settings.likeness_utterances
+    return VoiceJudges(
+        recognizer,
+        RoundTripRecognizer(public, normalizer) if public else None,
+        SpeakerJudge(encoder.folder, job.utterances, count, sample_rate) if encoder else None,
+        VoiceActivityJudge(activity.folder) if activity else None,
+    )
+
+
+def _error_rate(
+    recognizer: RoundTripRecognizer | None, utterances: Sequence[Utterance], texts: Sequence[str] | None
+) -> float | None:
+    """Of what a recognizer heard in the recordings; None without one."""
+    return None if recognizer is None or texts is None else recognizer.error_rate(utterances, texts)
 
 
 def _forms_of(info: ModelInfo) -> str:

@@ -161,7 +161,8 @@ class TtsFamily(Family):
             )
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
-        needed = [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
+        listening = ("round_trip_recognizer", "public_recognizer")
+        needed = [(f"evaluate.{setting}", getattr(config.evaluate, setting), "asr") for setting in listening]
         name, _, version = config.train.sharpen.recognizer.partition("@")
         if config.train.sharpens and version == "production" and "/" not in name:
             needed.append(("train.sharpen.recognizer", name, "asr"))

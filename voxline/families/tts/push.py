@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from voxline.components.evaluate.speech import PUBLIC_RECOGNIZER, ROUND_TRIP_RECOGNIZER
 from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.model_card import extent_of_test, limits_of_test, shell_usage
 from voxline.families.tts.details import TtsDetails, TtsSmokeTest
@@ -59,13 +60,19 @@ class TtsPushFamily:
         )
 
     def errors(self, evaluation: Evaluation) -> str:
-        recognizer = evaluation.info.auxiliary_models["round_trip_recognizer"]
-        recorded_wer = evaluation.details(TtsDetails).recorded_wer
-        if recognizer is None or recorded_wer is None:
-            return "No recognizer transcribed the synthesized speech, so its intelligibility was not measured."
-        return (
+        auxiliary = evaluation.info.auxiliary_models
+        details = evaluation.details(TtsDetails)
+        listened = [
             f"Version {recognizer.version} of the ASR model `{recognizer.name}` transcribed the synthesized "
             f"speech (round trip). Its word error rate on the recordings is {recorded_wer:.2%}."
+            for recognizer, recorded_wer in (
+                (auxiliary.get(ROUND_TRIP_RECOGNIZER), details.recorded_wer),
+                (auxiliary.get(PUBLIC_RECOGNIZER), details.recorded_public_wer),
+            )
+            if recognizer is not None and recorded_wer is not None
+        ]
+        return " ".join(listened) or (
+            "No recognizer transcribed the synthesized speech, so its intelligibility was not measured."
         )
 
     def limitations(self, evaluation: Evaluation) -> list[str]:

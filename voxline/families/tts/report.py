@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from voxline.audio.griffin_lim import features_to_waveform
+from voxline.components.evaluate.judges import SPEAKER_JUDGE, VOICE_ACTIVITY, advise_on_agreement
 from voxline.components.evaluate.measurement import EvaluationJob
+from voxline.components.evaluate.speech import PUBLIC_RECOGNIZER, ROUND_TRIP_RECOGNIZER
 from voxline.families.tts.details import TtsDetails
 from voxline.families.tts.synthesize import Sample, SampleGallery
 from voxline.inference.synthesizer import Synthesizer
@@ -19,6 +21,7 @@ from voxline.report import (
     paragraphs,
     side_by_side,
     small_print,
+    verdict_banner,
     word_diff,
     word_diff_legend,
 )
@@ -48,27 +51,71 @@ def tts_sections(
     def show(samples: Sequence[Sample], setting: str) -> list[Block]:
         if not samples:
             return [small_print(f"None is shown ({setting}).")]
-        with_texts = any("hypothesis" in results[sample.utterance.id].details for sample in samples)
+        with_texts = any(
+            {"hypothesis", "public_hypothesis"} & results[sample.utterance.id].details.keys() for sample in samples
+        )
         legend = [word_diff_legend("the round-trip recognizer")] if with_texts else []
         shown = (_show(sample, results[sample.utterance.id], synthesizer, budget) for sample in samples)
         return [*legend, item_list(*shown)]
 
     return [
-        ("Round trip", [_round_trip(info)]),
+        ("Round trip", _round_trip(info)),
+        *([("Speaker and pauses", of_files)] if (of_files := _judged_by_files(info)) else []),
         ("Samples", show(gallery.samples, "evaluate.sample_utterances")),
         ("Worst utterances", show(gallery.worst, "evaluate.worst_utterances")),
     ]
 
 
-def _round_trip(info: EvaluationInfo) -> Block:
-    recognizer = info.auxiliary_models["round_trip_recognizer"]
-    if recognizer is None:
-        return small_print("No round-trip recognizer was set, so nothing here says whether the speech is intelligible.")
-    recorded = info.family_details(TtsDetails).recorded_wer or 0.0
-    return small_print(
-        f"Version {recognizer.version} of {recognizer.name} transcribed the synthesized speech. On the "
-        f"recordings themselves its word error rate is {recorded:.2%}."
-    )
+def _round_trip(info: EvaluationInfo) -> list[Block]:
+    """Who transcribed the speech, how well each hears the recordings, and whether they agree."""
+    details = info.family_details(TtsDetails)
+    own, public = (info.auxiliary_models.get(name) for name in (ROUND_TRIP_RECOGNIZER, PUBLIC_RECOGNIZER))
+    if own is None and public is None:
+        lacking = "No round-trip recognizer was set, so nothing here says whether the speech is intelligible."
+        return [small_print(lacking)]
+    texts = [
+        f"Version {model.version} of {model.name}{role} transcribed the synthesized speech. On the recordings "
+        f"themselves its word error rate is {recorded or 0.0:.2%}."
+        for model, role, recorded in (
+            (own, "", details.recorded_wer),
+            (public, ", the public recognizer,", details.recorded_public_wer),
+        )
+        if model is not None
+    ]
+    if details.recorded_agreement is not None:
+        agreement, disagreement = (
+            info.metrics[name].value for name in ("recognizer_agreement", "recognizer_disagreement")
+        )
+        texts.append(
+            f"Both write the same for {agreement or 0.0:.2%} of the sentences, and for "
+            f"{details.recorded_agreement:.2%} of the recordings."
+        )
+        if advice := advise_on_agreement(disagreement, details.recorded_disagreement):
+            return [verdict_banner("The recognizers hear different words", advice, "caution"), *map(small_print, texts)]
+    return [*map(small_print, texts)]
+
+
+def _judged_by_files(info: EvaluationInfo) -> list[Block]:
+    """What the speaker encoder and the voice activity detector found, beside the recordings."""
+    details = info.family_details(TtsDetails)
+    values = {name: CATALOG[name].format(metric.value) for name, metric in info.metrics.items()}
+    blocks = []
+    if encoder := info.auxiliary_models.get(SPEAKER_JUDGE):
+        same = details.recorded_same_speaker
+        share = "" if same is None else f"; of the recordings, {same:.2%}"
+        blocks.append(
+            f"{encoder.name} ({encoder.digest[:12]}) compared the speech with the other recordings of its speaker: "
+            f"likeness {values['speaker_likeness']}, where that of the recordings is "
+            f"{CATALOG['speaker_likeness'].format(details.recorded_likeness)}. {values['same_speaker_rate']} of the "
+            f"utterances are of their speaker{share}."
+        )
+    if activity := info.auxiliary_models.get(VOICE_ACTIVITY):
+        blocks.append(
+            f"{activity.name} ({activity.digest[:12]}) found {values['speech_share']} of the recordings' share of "
+            f"speech, and {values['trailing_silence']} of silence at the end, where recordings have "
+            f"{CATALOG['trailing_silence'].format(details.recorded_trailing_silence)}."
+        )
+    return [*map(small_print, blocks)]
 
 
 def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, budget: PlayerBudget) -> Block:
@@ -88,8 +135,11 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
     sounds[_own_title(sample)] = sample.synthesized.waveform
     players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in sounds.items()))
     blocks = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_image(sample, synthesizer), caption)]
-    if "hypothesis" in result.details:
-        blocks.append(word_diff(*(result.details[name][:MAX_TEXT] for name in ("reference", "hypothesis"))))
+    # A public recognizer that listens alone is shown; beside the own one it would say the same twice.
+    prefix = "" if "hypothesis" in result.details else "public_"
+    if f"{prefix}hypothesis" in result.details:
+        texts = (result.details[f"{prefix}{name}"][:MAX_TEXT] for name in ("reference", "hypothesis"))
+        blocks.append(word_diff(*texts))
     return Block("").join(blocks)
 
 

@@ -461,6 +461,7 @@ class TtsEvaluateSettings(SpeechEvaluateSettings):
     """How a TTS model is measured."""
 
     EXPOSED = ("model_name", "round_trip_recognizer")
+    NOT_IN_KEY = SpeechEvaluateSettings.NOT_IN_KEY | {"speaker_encoder", "voice_activity"}  # their digests are
     family: ClassVar[str] = "tts"
 
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
@@ -468,6 +469,29 @@ class TtsEvaluateSettings(SpeechEvaluateSettings):
         "",
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
         description="name of an ASR model in the same registry that transcribes the synthesized speech; empty: none",
+    )
+    public_recognizer: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of a second one that others trained, such as a Whisper that `voxline models import` has put "
+        "there: it judges by itself, or beside the first, and how often both hear the same is reported; empty: none",
+    )
+    speaker_encoder: str = pydantic.Field(
+        "",
+        description="wheel of the speaker encoder Resemblyzer (pip download --no-deps Resemblyzer==0.1.4), a path or "
+        "a bucket URI, which compares the voice with the recordings of its speaker; empty: none",
+    )
+    likeness_utterances: int = pydantic.Field(
+        30,
+        ge=1,
+        le=100_000,
+        description="utterances of each speaker that the speaker encoder compares, evenly spaced; 0.1 s per second of "
+        "speech, and of each recording",
+    )
+    voice_activity: str = pydantic.Field(
+        "",
+        description="wheel of Silero VAD (pip download --no-deps silero-vad==6.2.3) or its ONNX file, a path or a "
+        "bucket URI, which finds how much is speech, and the silence at the end; empty: none",
     )
 
     batch_size: ClassVar[int] = 16
@@ -504,32 +528,37 @@ class TtsPushSettings(PushSettings):
     EXPOSED = ("model_name", "limits.round_trip_wer", "limits.hit_limit", "limits.attention_diagonality", "confidence")
     family: ClassVar[str] = "tts"
     limits_by: ClassVar[str] = "speaker"
-    judge: ClassVar[tuple[str, str]] = (
-        "round_trip_wer",
-        "no recognizer has transcribed its speech (evaluate.round_trip_recognizer)",
+    judge: ClassVar[tuple[tuple[str, ...], str]] = (
+        ("round_trip_wer", "public_wer"),
+        "no recognizer has transcribed its speech (evaluate.round_trip_recognizer or public_recognizer)",
     )
 
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field(
         {
             "round_trip_wer": 0.5,
+            "public_wer": 0.5,
+            "public_wer_added": 0.3,
             "hit_limit": 0.1,
             "wrong_length": 0.1,
             "attention_diagonality": 0.5,
             "sharpness": 0.5,
             "dnsmos_share": 0.7,
+            "speaker_likeness_share": 0.7,
             "f0_spread": 0.5,
         },
         description=LIMITS,
     )
-    max_regression: dict[str, Margin] = pydantic.Field({"round_trip_wer": 0.01, "mcd": 0.1}, description=REGRESSION)
+    max_regression: dict[str, Margin] = pydantic.Field(
+        {"round_trip_wer": 0.01, "public_wer": 0.01, "mcd": 0.1}, description=REGRESSION
+    )
     max_relative_regression: dict[str, Margin] = pydantic.Field(
-        {"round_trip_wer": 0.1, "mcd": 0.03}, description=RELATIVE
+        {"round_trip_wer": 0.1, "public_wer": 0.1, "mcd": 0.03}, description=RELATIVE
     )
     max_slice_regression: dict[str, Margin] = pydantic.Field(
-        {"round_trip_wer": 0.05, "mcd": 0.5}, description=SLICE_REGRESSION
+        {"round_trip_wer": 0.05, "public_wer": 0.05, "mcd": 0.5}, description=SLICE_REGRESSION
     )
     max_relative_slice_regression: dict[str, Margin] = pydantic.Field(
-        {"round_trip_wer": 0.5, "mcd": 0.1}, description=SLICE_RELATIVE
+        {"round_trip_wer": 0.5, "public_wer": 0.5, "mcd": 0.1}, description=SLICE_RELATIVE
     )
     slices: list[str] = pydantic.Field(["speaker", "text_length"], description=SLICES)

@@ -1,13 +1,13 @@
 """Synthesizes the test split with one TTS model, and measures every utterance."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.audio.dtw import dtw
+from voxline.components.evaluate.judges import VoiceJudges
 from voxline.components.evaluate.speech import (
     NOT_MEASURED,
-    RoundTripRecognizer,
     evenly_spaced_ids,
     measure_dnsmos,
     read_utterance,
@@ -42,7 +42,7 @@ WRONG_LENGTH = "wrong_length"
 LEAST_SPREAD = 100.0
 """Cents of F0, a semitone, below which a recording is of one pitch: the rest is the error of its measurement."""
 
-RANKING = (HIT_LIMIT, WRONG_LENGTH, "round_trip_wer", "skips", "repeats", "mcd")
+RANKING = (HIT_LIMIT, WRONG_LENGTH, "round_trip_wer", "public_wer", "skips", "repeats", "mcd")
 """Metrics by which the worst utterances are chosen, the weightiest first."""
 
 
@@ -106,7 +106,7 @@ class SampleGallery:
 def measure_synthesis(
     synthesizer: Synthesizer,
     utterances: Sequence[Utterance],
-    recognizer: RoundTripRecognizer | None,
+    judges: VoiceJudges,
     settings: TtsEvaluateSettings,
     unit: str,
     gallery: SampleGallery | None = None,
@@ -134,11 +134,16 @@ def measure_synthesis(
         batch = order[start : start + settings.batch_size]
         samples = synthesize_samples(synthesizer, batch, strict=gallery is not None)
         waveforms = [sample.synthesized.waveform for sample in samples]
-        hypotheses = recognizer.transcribe(waveforms, synthesizer.sample_rate) if recognizer else None
+        texts = _transcribe(judges, samples, synthesizer.sample_rate)
         for index, sample in enumerate(samples):
             record, path = _measure(sample, synthesizer, settings)
-            if recognizer is not None and hypotheses is not None:
-                _add_round_trip(record, recognizer.reference(sample.utterance), hypotheses[index])
+            _add_round_trip(record, judges, sample.utterance, {name: heard[index] for name, heard in texts.items()})
+            if judges.speaker:
+                record.metrics |= judges.speaker.measure(sample.utterance, waveforms[index], synthesizer.sample_rate)
+            if judges.voice_activity:
+                record.metrics |= judges.voice_activity.measure(
+                    sample.utterance, sample.recorded, waveforms[index], synthesizer.sample_rate
+                )
             if sample.utterance.id in mos_ids:
                 if sample.utterance.id not in opinions:
                     opinions[sample.utterance.id] = measure_dnsmos(sample.recorded, synthesizer.sample_rate)
@@ -265,12 +270,40 @@ def _share(synthesized: float, recorded: float) -> SumAndWeight:
     return SumAndWeight(synthesized / recorded) if recorded else NOT_MEASURED
 
 
-def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) -> None:
-    (words,), (characters,) = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
-    record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
-    if syllables := count_syllable_edits([reference], [hypothesis]):
-        record.metrics |= syllables[0].metrics("round_trip_")
-    record.details |= {"reference": reference, "hypothesis": hypothesis}
+def _transcribe(judges: VoiceJudges, samples: Sequence[Sample], sample_rate: int) -> dict[str, list[str]]:
+    """What each recognizer heard, by the key of the utterance's line; the public one hears new recordings too."""
+    listening = {"hypothesis": judges.recognizer, "public_hypothesis": judges.public_recognizer}
+    if judges.public_recognizer is not None:
+        unheard = [sample for sample in samples if sample.utterance.id not in judges.recorded_texts]
+        recorded = judges.public_recognizer.transcribe([sample.recorded for sample in unheard], sample_rate)
+        judges.recorded_texts.update(zip((sample.utterance.id for sample in unheard), recorded, strict=True))
+    waveforms = [sample.synthesized.waveform for sample in samples]
+    return {name: heard.transcribe(waveforms, sample_rate) for name, heard in listening.items() if heard is not None}
+
+
+def _add_round_trip(
+    record: SynthesisRecord, judges: VoiceJudges, utterance: Utterance, texts: Mapping[str, str]
+) -> None:
+    """Adds the words that the recognizers heard, `texts`, with their errors."""
+    record.details |= texts
+    if judges.recognizer is not None:
+        reference = judges.recognizer.reference(utterance)
+        hypothesis = texts["hypothesis"]
+        counted = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
+        (words,), (characters,) = counted
+        record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
+        if syllables := count_syllable_edits([reference], [hypothesis]):
+            record.metrics |= syllables[0].metrics("round_trip_")
+        record.details["reference"] = reference
+    if judges.public_recognizer is not None:
+        reference = judges.public_recognizer.reference(utterance)
+        heard = [texts["public_hypothesis"], judges.recorded_texts[utterance.id]]
+        words, recorded = count_word_edits([reference] * 2, heard)
+        added = SumAndWeight(words.errors - recorded.errors, words.length)
+        record.metrics |= {"public_wer": words.as_metric, "public_wer_added": added}
+        record.details["public_reference"] = reference
+    if judges.both is not None:
+        record.metrics |= judges.both.measure(texts["hypothesis"], texts["public_hypothesis"])
 
 
 def _add_f0(records: dict[str, SynthesisRecord], pairs: dict[str, F0Pair]) -> None:
