@@ -245,18 +245,18 @@ def _runs_table(runs: Sequence[Run], name: str) -> Block:
             run["run"]["ended"].replace("T", " ").rstrip("Z"),
             run["verdict"],
             headline(run),
+            run["reason"],
+            "; ".join(describe_anomaly(FigureAnomaly(**anomaly)) for anomaly in run.get("anomalies", [])),
             run["version"] or "",
             run["dataset_version"] or "",
             f"{run['run']['seconds']:.0f}",
             ", ".join(cost_phrases(run.get("cost"))),
-            run["reason"],
-            "; ".join(describe_anomaly(FigureAnomaly(**anomaly)) for anomaly in run.get("anomalies", [])),
         )
         for run in reversed(runs)
     ]
 
-    # Newest first, also where no script can sort the rows.
-    columns = ("ended (UTC)", "verdict", "metric", "version", "dataset", "seconds", "cost", "reason", "stands out")
+    # Newest first, also where no script can sort the rows. What matters most is seen without scrolling sideways.
+    columns = ("ended (UTC)", "verdict", "metric", "reason", "stands out", "version", "dataset", "seconds", "cost")
     return explorer_table(columns, rows, f"runs of {name}")
 
 
