@@ -423,7 +423,7 @@ def _gate(tested: int, look: CorpusLook) -> tuple[list[str], list[str]]:
 
     No margin is written where that of the default is wide enough.
     """
-    heard = "no recognizer hears the voice; name one in evaluate.round_trip_recognizer"
+    heard = "no recognizer hears the voice; name one in evaluate.round_trip_recognizer or public_recognizer"
     if look.has_test or tested >= FEW_TESTED:
         return [], [f"gate       {heard}"]
 

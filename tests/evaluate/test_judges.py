@@ -4,6 +4,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,23 @@ from onnx import TensorProto, helper
 from tests.evaluate.test_evaluate_tts import corpus as corpus  # a fixture
 from tests.evaluate.test_evaluate_tts import publish
 from tests.families.tts.test_enrolment import write_wheel
-from tests.tone_asr_model import RATE, MakeAsrModel
+from tests.tone_asr_model import RATE, WORDS, MakeAsrModel
 from tests.tone_tts_model import MakeTtsModel
 from voxline.audio.speaker_encoder import ENCODER_RATE, SpeakerEncoder
-from voxline.components.evaluate.judges import SpeakerJudge, VoiceActivityJudge, find_judge, load_silero
+from voxline.components.evaluate.judges import (
+    SpeakerJudge,
+    VoiceActivityJudge,
+    VoiceJudges,
+    find_judge,
+    load_silero,
+)
 from voxline.components.evaluate.step import run
 from voxline.components.push.step import run as push
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings
+from voxline.families.tts.synthesize import SynthesisRecord, _add_round_trip
+from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import Evaluation
 
 Waveform = npt.NDArray[np.float32]
@@ -252,6 +261,29 @@ def test_a_recognizer_that_hears_what_it_expects_is_named(
     page = work.path("report").read_text()
     assert "The recognizers hear different words" in page
     assert "trust the public one" in page
+    assert "says little of the voice" not in page
+
+
+def test_a_recognizer_that_hears_no_recording_says_little(
+    corpus: Path, make_asr_model: MakeAsrModel, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    registry = tmp_path / "registry"
+    publish(registry, "deaf", make_asr_model(dict.fromkeys(WORDS[:6], "eight")))
+    settings = TtsEvaluateSettings.of(ALONE.plain(), public_recognizer="deaf")
+    work = run(make_tts_model(), corpus, registry, tmp_path / "store", settings)
+    assert work.metrics["public_wer"] > 0.5
+    assert work.metrics["public_wer_added"] == 0
+    assert "so that it says little of the voice" in work.path("report").read_text()
+
+
+def test_a_recording_for_which_the_recognizer_loops_counts_no_more_than_its_words() -> None:
+    said = Utterance("a", "", 1.0, "one two", "", "test", "")
+    recognizer: Any = SimpleNamespace(reference=lambda utterance: utterance.text)
+    judges = VoiceJudges(public_recognizer=recognizer, recorded_texts={"a": "one " * 100})
+    record = SynthesisRecord({}, {})
+    _add_round_trip(record, judges, said, {"public_hypothesis": "one three"})
+    assert record.metrics["public_wer"] == SumAndWeight(1, 2)
+    assert record.metrics["public_wer_added"] == SumAndWeight(-1, 2)
 
 
 def test_the_public_recognizer_alone_judges_whether_a_voice_is_understood(

@@ -26,6 +26,8 @@ from voxline.report import (
     word_diff_legend,
 )
 
+HEARS_LITTLE = 0.3
+"""Word error rate on recordings above which a recognizer says little of a voice."""
 MAX_TEXT = 600
 """Characters of a text that are shown."""
 
@@ -75,7 +77,8 @@ def _round_trip(info: EvaluationInfo) -> list[Block]:
         return [small_print(lacking)]
     texts = [
         f"Version {model.version} of {model.name}{role} transcribed the synthesized speech. On the recordings "
-        f"themselves its word error rate is {recorded or 0.0:.2%}."
+        f"themselves its word error rate is {recorded or 0.0:.2%}"
+        + (", so that it says little of the voice." if (recorded or 0.0) > HEARS_LITTLE else ".")
         for model, role, recorded in (
             (own, "", details.recorded_wer),
             (public, ", the public recognizer,", details.recorded_public_wer),
