@@ -226,9 +226,10 @@ bench-align: $(READY) ## Align an hour of recording with its text by the model o
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
-bench-growth: $(READY) ## Measure how cost grows with the utterances: plans of up to a million; convert, extract, refresh, du and gc of 100,000 (an hour)
+bench-growth: $(READY) ## Measure how cost grows with the utterances: lists, plans, du and gc of up to a million; convert, extract and refresh of 100,000 (two hours)
 	@$(PY) -m benchmarks planning growth
-	@$(PY) -m benchmarks.growth stores
+	@for kind in lists contents stores; do $(PY) -m benchmarks.growth $$kind || exit; done
+	@$(PY) -m benchmarks.hours
 
 test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs; clients read what a run sends
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \

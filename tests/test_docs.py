@@ -12,6 +12,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from benchmarks import hours
 from tests.conftest import ROOT
 from voxline.families.asr import published_weights
 from voxline.pipelines.cli.main import app
@@ -175,3 +176,10 @@ def test_the_words_for_newcomers_are_keys_and_commands() -> None:
                 break
             assert word in group.commands, words
             group = group.commands[word]
+
+
+def test_the_page_of_100_000_hours_is_computed_from_what_was_measured() -> None:
+    """`python -m benchmarks.hours` writes it anew."""
+    page = hours.PAGE.read_text(encoding="utf-8")
+    assert hours.filled(page) == page
+    assert all(page.count(f"<!-- {part} -->") == 1 for part in hours.PARTS)
