@@ -16,9 +16,11 @@ from voxline.families.tts.networks.decoder import (
     DecoderOutput,
     DecoderWeights,
     EncodedText,
+    LoopKernel,
     States,
     attend,
     decode_step,
+    of_step_before,
     run_loop,
     split_columns,
 )
@@ -248,10 +250,13 @@ def _decode_all_recorded(
     dtype = decoder.compute_dtype
     weights = core.cast_weights()
     kernels = decoder.attention.kernels()
-    context_kernel = core.context_kernels()[0]
+    context_kernel = LoopKernel(core.context_kernels()[0])
 
     # [batch, steps, gates]: the pre-net's part of the query network, outside the loop.
-    x = core.hoist(prenet, weights)
+    x = context_kernel.attach(core.hoist(prenet, weights))
+    weights, state_kernel = core.loop_weights(weights)
+    if state_kernel:
+        x = state_kernel.attach(x)
     width = x.shape[-1]
     query_units = core.query_units
 
@@ -261,7 +266,7 @@ def _decode_all_recorded(
         context, previous, cumulative, *core_states = states
 
         # Only what feeds back stays in the loop: query and attention.
-        context_part = ops.matmul(ops.cast(context, dtype), context_kernel)
+        context_part = context_kernel.multiply(ops.cast(context, dtype))
         query, query_states = core.query(x, context_part, tuple(core_states), mask, weights)
         alignment = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, kernels)
         context = ops.cast(attend(alignment, text.memory), "float32")
@@ -277,6 +282,9 @@ def _decode_all_recorded(
     query = outputs[..., :query_units]
     alignment = outputs[..., query_units:]
     context = ops.matmul(ops.cast(alignment, dtype), text.memory)
+    context_kernel.inputs = of_step_before(context)
+    if state_kernel:
+        state_kernel.inputs = of_step_before(query)
     output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights)
 
     # [batch, steps, reduction · (mels + 1)]

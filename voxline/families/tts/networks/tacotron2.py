@@ -8,7 +8,15 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCore, States, run_loop
+from voxline.families.tts.networks.decoder import (
+    CORE_NOISE,
+    Decoder,
+    DecoderCore,
+    LoopKernel,
+    States,
+    of_step_before,
+    run_loop,
+)
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
 from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
@@ -160,6 +168,11 @@ class LSTMCore(DecoderCore):
     def context_kernels(self) -> list[Tensor]:
         return [gates.cast(gates.context) for gates in self._both]
 
+    def loop_weights(self, weights: Any) -> tuple[Any, LoopKernel | None]:
+        (outer, recurrent, bias), *deeper = weights
+        kernel = LoopKernel(recurrent)
+        return [(outer, kernel, bias), *deeper], kernel
+
     def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
         outer, _, bias = weights[0]
         return ops.matmul(prenet, outer) + bias
@@ -186,7 +199,10 @@ class LSTMCore(DecoderCore):
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
         # x is multiplied by its matrix, bias included, for all steps at once (`hoist`); [batch, 4 · units].
-        gates = x + context + ops.matmul(ops.cast(states[0], self.compute_dtype), weights[0][1])
+        _, recurrent, _ = weights[0]
+        state = ops.cast(states[0], self.compute_dtype)
+        of_state = recurrent.multiply(state) if isinstance(recurrent, LoopKernel) else ops.matmul(state, recurrent)
+        gates = x + context + of_state
         return self._advance(gates, states, mask)
 
     def deepen(
@@ -203,24 +219,25 @@ class LSTMCore(DecoderCore):
             return query
 
         gates = self.output_lstm
-        recurrent = self.output_lstm.cast(self.output_lstm.recurrent)
+        recurrent = LoopKernel(self.output_lstm.cast(self.output_lstm.recurrent))
 
         # Query and context of all steps in one product: [batch, steps, 4 · units].
         joined = ops.concatenate([query, context], axis=-1)
         kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
-        x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
+        x = recurrent.attach(ops.matmul(joined, kernel) + gates.cast(gates.bias))
         width = x.shape[-1]
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-            gates = ops.cast(inputs[:, :width], self.compute_dtype) + ops.matmul(
-                ops.cast(states[0], self.compute_dtype), recurrent
-            )
+            of_state = recurrent.multiply(ops.cast(states[0], self.compute_dtype))
+            gates = ops.cast(inputs[:, :width], self.compute_dtype) + of_state
             return self._advance(gates, states, inputs[:, width:] if mask is not None else None)
 
         # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
 
-        return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
+        outputs = run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
+        recurrent.inputs = of_step_before(outputs)
+        return outputs
 
     def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
         """Output and cell of a step, with zoneout (Krueger et al. 2017): both keep a share of the previous step."""
