@@ -257,14 +257,16 @@ class TwoRecognizers:
     def measure(self, own_text: str, public_text: str) -> dict[str, SumAndWeight]:
         """What one sentence adds to each metric of their agreement."""
         own, public = map(self._spelled, (own_text, public_text))
-        (edits,) = count_word_edits([public], [own])
-        return {"recognizer_agreement": SumAndWeight(int(own == public)), "recognizer_disagreement": edits.as_metric}
+        (edits,) = count_word_edits([public], [own], spacing=False)
+        alike = SumAndWeight(int(not edits.errors))
+        return {"recognizer_agreement": alike, "recognizer_disagreement": edits.as_metric}
 
     def agreement(self, own_texts: Sequence[str], public_texts: Sequence[str]) -> RecognizerAgreement:
         """Of several sentences, at least one."""
         own, public = (list(map(self._spelled, texts)) for texts in (own_texts, public_texts))
-        alike = sum(text == other for text, other in zip(own, public, strict=True))
-        return RecognizerAgreement(alike / len(own), sum_edits(count_word_edits(public, own)).rate)
+        edits = count_word_edits(public, own, spacing=False)
+        alike = sum(not counts.errors for counts in edits)
+        return RecognizerAgreement(alike / len(own), sum_edits(edits).rate)
 
     def _spelled(self, text: str) -> str:
         for spell in self._spellings:

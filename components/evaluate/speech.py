@@ -14,7 +14,7 @@ from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.dnsmos import dnsmos, mean_dnsmos
 from voxline.metrics.evaluation import OnnxInfo
-from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.metrics.wer import EditCounts, count_word_edits, sum_edits
 from voxline.progress import print_status
 
 if TYPE_CHECKING:
@@ -97,7 +97,11 @@ class RoundTripRecognizer:
 
     def error_rate(self, utterances: Sequence[Utterance], hypotheses: Sequence[str]) -> float:
         """The word error rate of what it heard."""
-        return sum_edits(count_word_edits(list(map(self.reference, utterances)), hypotheses)).rate
+        return sum_edits(self.count_errors(list(map(self.reference, utterances)), hypotheses)).rate
+
+    def count_errors(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
+        """Counts word errors of what it heard; how a model spells that writes more than words is none of the voice."""
+        return count_word_edits(references, hypotheses, spacing=self.spell is str)
 
 
 def load_round_trip_recognizer(job: EvaluationJob, normalizer: "Normalizer") -> RoundTripRecognizer | None:

@@ -34,6 +34,7 @@ from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings
 from voxline.families.tts.synthesize import SynthesisRecord, _add_round_trip
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import Evaluation
+from voxline.metrics.wer import count_word_edits
 
 Waveform = npt.NDArray[np.float32]
 
@@ -278,7 +279,7 @@ def test_a_recognizer_that_hears_no_recording_says_little(
 
 def test_a_recording_for_which_the_recognizer_loops_counts_no_more_than_its_words() -> None:
     said = Utterance("a", "", 1.0, "one two", "", "test", "")
-    recognizer: Any = SimpleNamespace(reference=lambda utterance: utterance.text)
+    recognizer: Any = SimpleNamespace(reference=lambda utterance: utterance.text, count_errors=count_word_edits)
     judges = VoiceJudges(public_recognizer=recognizer, recorded_texts={"a": "one " * 100})
     record = SynthesisRecord({}, {})
     _add_round_trip(record, judges, said, {"public_hypothesis": "one three"})

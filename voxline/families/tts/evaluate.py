@@ -62,7 +62,6 @@ from voxline.metrics.evaluation import (
     EvaluationInfo,
     UtteranceResult,
 )
-from voxline.metrics.wer import count_word_edits
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
 
@@ -207,7 +206,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             if integers and self._recognizer is not None:
                 waveforms = [result.waveform for result in results]
                 hypotheses = self._recognizer.transcribe(waveforms, graph.sample_rate)
-                words = count_word_edits(list(map(self._recognizer.reference, batch)), hypotheses)
+                words = self._recognizer.count_errors(list(map(self._recognizer.reference, batch)), hypotheses)
                 details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
             progress.advance(len(texts))
 

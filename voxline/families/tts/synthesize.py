@@ -23,7 +23,7 @@ from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
 from voxline.metrics.sharpness import change_over_time, sharpness
-from voxline.metrics.wer import count_character_edits, count_syllable_edits, count_word_edits
+from voxline.metrics.wer import count_character_edits, count_syllable_edits
 from voxline.progress import Progress
 
 if TYPE_CHECKING:
@@ -289,8 +289,8 @@ def _add_round_trip(
     if judges.recognizer is not None:
         reference = judges.recognizer.reference(utterance)
         hypothesis = texts["hypothesis"]
-        counted = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
-        (words,), (characters,) = counted
+        (words,) = judges.recognizer.count_errors([reference], [hypothesis])
+        (characters,) = count_character_edits([reference], [hypothesis])
         record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
         if syllables := count_syllable_edits([reference], [hypothesis]):
             record.metrics |= syllables[0].metrics("round_trip_")
@@ -298,7 +298,7 @@ def _add_round_trip(
     if judges.public_recognizer is not None:
         reference = judges.public_recognizer.reference(utterance)
         heard = [texts["public_hypothesis"], judges.recorded_texts[utterance.id]]
-        words, recorded = count_word_edits([reference] * 2, heard)
+        words, recorded = judges.public_recognizer.count_errors([reference] * 2, heard)
         # A recognizer that writes a loop for one recording must not outweigh all other sentences.
         errors, floor = (min(edits.errors, edits.length) for edits in (words, recorded))
         added = SumAndWeight(errors - floor, words.length)

@@ -54,7 +54,7 @@ from voxline.metrics.evaluation import (
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import stft_distance
-from voxline.metrics.wer import count_character_edits, count_word_edits
+from voxline.metrics.wer import count_character_edits
 from voxline.progress import Progress, print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import atomic_write
@@ -340,7 +340,7 @@ def measure_vocoder(
             if recognizer is not None and hypotheses is not None:
                 reference = [recognizer.reference(utterance)]
                 hypothesis = [hypotheses[index]]
-                values["round_trip_wer"] = count_word_edits(reference, hypothesis)[0].as_metric
+                values["round_trip_wer"] = recognizer.count_errors(reference, hypothesis)[0].as_metric
                 values["round_trip_cer"] = count_character_edits(reference, hypothesis)[0].as_metric
 
             # A vocoder keeps the timing, so frame n of one is frame n of the other: the path is the diagonal.
