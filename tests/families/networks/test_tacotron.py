@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tests.closeness import assert_close, needs_bfloat16
-from voxline.families.tts.networks.decoder import LoopKernel, of_step_before, run_loop
 from voxline.families.tts.networks.settings import AttentionSettings, Tacotron2Settings, TacotronSettings
 from voxline.families.tts.networks.tacotron import Tacotron
 from voxline.families.tts.networks.tacotron2 import Tacotron2
@@ -310,37 +309,3 @@ def test_outputs_stay_float32_in_mixed_precision() -> None:
         network.synthesize(*inputs[:2], max_steps=5, noise=NOISE),
     ):
         assert {part.dtype for part in (spoken.mels, spoken.before, spoken.stop, spoken.alignment)} == {tf.float32}
-
-
-@pytest.mark.parametrize("in_graph", [False, True])
-def test_a_matrix_of_a_loop_has_the_gradient_that_steps_add_up(in_graph: bool) -> None:
-    random = np.random.default_rng(3)
-    kernel = tf.Variable(random.standard_normal((5, 5)).astype(np.float32) / 3)
-    terms = tf.Variable(random.standard_normal((2, 6, 5)).astype(np.float32))
-    shares = random.standard_normal((2, 6, 5)).astype(np.float32)
-
-    def gradients(behind: bool) -> Any:
-        with tf.GradientTape() as tape:
-            matrix = LoopKernel(tf.convert_to_tensor(kernel))
-
-            def step(x: Any, states: Any) -> Any:
-                state = tf.tanh(x + (matrix.multiply(states[0]) if behind else states[0] @ kernel))
-                return state, (state,)
-
-            inputs = tf.convert_to_tensor(terms)
-            outputs = run_loop(step, matrix.attach(inputs) if behind else inputs, (tf.zeros((2, 5)),))
-            matrix.inputs = of_step_before(outputs)
-            loss = tf.reduce_sum(outputs * shares)
-        return tape.gradient(loss, [kernel, terms])
-
-    compute = tf.function(gradients, autograph=False) if in_graph else gradients
-    for fast, added in zip(compute(True), compute(False), strict=True):
-        np.testing.assert_allclose(fast, added, rtol=1e-5, atol=1e-6)
-
-
-def test_a_matrix_whose_values_are_not_told_has_no_gradient() -> None:
-    kernel = tf.Variable(np.ones((2, 2), np.float32))
-    with tf.GradientTape() as tape:
-        products = LoopKernel(tf.convert_to_tensor(kernel)).attach(tf.ones((1, 3, 2)))
-    with pytest.raises(ValueError, match="inputs are not set"):
-        tape.gradient(products, kernel)

@@ -15,6 +15,7 @@ from keras import layers, ops
 
 from voxline.families.asr.networks.settings import DeepSpeechSettings
 from voxline.training.layers import Composite, FeatureNormalizer, Tensor, dropout, mask_padding
+from voxline.training.recurrence import LSTM
 
 
 class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
@@ -51,7 +52,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
             window,
             *(layers.Dense(units, kernel_initializer=glorot[index], dtype=precision) for index in (1, 2)),
         ]
-        self.recurrent = layers.LSTM(
+        self.recurrent = LSTM(
             units,
             return_sequences=True,
             unit_forget_bias=True,  # Jozefowicz et al. 2015

@@ -19,8 +19,9 @@ from keras import layers, ops
 
 from voxline.families.asr.networks.settings import ConvolutionSettings, DeepSpeech2Settings
 from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, Tensor, dropout, pool_utterance
+from voxline.training.recurrence import GRU, LSTM, SimpleRNN
 
-RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
+RECURRENT = {"gru": GRU, "lstm": LSTM, "simple": SimpleRNN}
 
 
 class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]

@@ -6,6 +6,7 @@ import keras
 from keras import layers, ops
 
 from voxline.training.layers import Composite, ConvBatchNorm, Tensor, bidirectional, mask_padding
+from voxline.training.recurrence import GRU
 
 
 class CBHG(Composite, layers.Layer):  # type: ignore[misc]
@@ -59,7 +60,7 @@ class CBHG(Composite, layers.Layer):  # type: ignore[misc]
         self.recurrent = None
         self.width = channels
         if gru:
-            self.recurrent = bidirectional(layers.GRU, gru, [next(seeds) for _ in range(4)], policy, portable)
+            self.recurrent = bidirectional(GRU, gru, [next(seeds) for _ in range(4)], policy, portable)
             self.width = 2 * gru
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:

@@ -10,6 +10,7 @@ from keras import layers, ops
 from voxline.families.tts.networks.attention import AttentionKernels, LocationSensitiveAttention
 from voxline.families.tts.networks.settings import DecoderSettings
 from voxline.training.layers import StepSeed, Tensor
+from voxline.training.recurrence import LoopKernel
 
 States = tuple[Tensor, ...]
 CORE_NOISE = 200
@@ -37,7 +38,7 @@ class DecoderCore(layers.Layer):  # type: ignore[misc]
         """The matrices that multiply a context: in `query`, and in `deepen` if there is one."""
         raise NotImplementedError
 
-    def loop_weights(self, weights: Any) -> "tuple[Any, LoopKernel | None]":
+    def loop_weights(self, weights: Any) -> tuple[Any, LoopKernel | None]:
         """Weights for `query` in a loop over known frames; the matrix of its output, if that is a `LoopKernel` now."""
         return weights, None
 
@@ -68,84 +69,6 @@ class DecoderCore(layers.Layer):  # type: ignore[misc]
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
         """`deepen` over all steps at once: under teacher forcing nothing of it feeds back into the attention."""
         raise NotImplementedError
-
-
-class LoopCell:
-    """A `keras.layers.RNN` cell around a function, which may refer to tensors; a layer may not."""
-
-    compute_dtype = "float32"
-
-    def __init__(self, step: Any, states: int) -> None:
-        self._step = step
-        self.state_size = [1] * states
-
-    def call(self, inputs: Tensor, states: Any) -> Any:
-        return self._step(inputs, tuple(states))
-
-    __call__ = call
-
-
-def run_loop(step: Any, inputs: Tensor, states: States) -> Any:
-    """Outputs [batch, steps, …] of `step(inputs [batch, …], states) -> (outputs, states)`."""
-    return layers.RNN(LoopCell(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
-
-
-class LoopKernel:
-    """A matrix that multiplies a value in each step of a loop, with a gradient that suits loops.
-
-    The gradient of a matrix is a sum over steps, x dᵀ of the values x and the gradients d of their products. A loop
-    would read and write all of it in each step; behind the loop it is one product. And the gradient of the values is a
-    product with the transposed matrix, which is transposed once, before the loop.
-
-    Args:
-      kernel: [values, columns].
-
-    Attributes:
-      inputs: [batch, steps, values], all values; set it when the loop has run.
-    """
-
-    def __init__(self, kernel: Tensor) -> None:
-        self._kernel = kernel
-        self._fixed = ops.stop_gradient(kernel)
-        self._transposed = ops.transpose(self._fixed)
-        self.inputs: Tensor | None = None
-
-    def multiply(self, values: Tensor) -> Tensor:
-        """The product with values [batch, values] of a step; the matrix has no gradient by it."""
-
-        @ops.custom_gradient  # type: ignore[untyped-decorator]
-        def product(values: Tensor) -> Any:
-            def gradient(*upstream: Tensor) -> Tensor:
-                return ops.matmul(upstream[-1], self._transposed)
-
-            return ops.matmul(values, self._fixed), gradient
-
-        return product(values)
-
-    def attach(self, terms: Tensor) -> Tensor:
-        """Returns terms as they are, [batch, steps, columns], each of which the loop adds to one product.
-
-        The gradient of a term is that of its product, and gives the matrix its own.
-        """
-
-        @ops.custom_gradient  # type: ignore[untyped-decorator]
-        def same(terms: Tensor, kernel: Tensor) -> Any:
-            def gradient(*upstream: Tensor) -> tuple[Tensor, Tensor]:
-                if self.inputs is None:
-                    raise ValueError("a LoopKernel's inputs are not set")
-                # [batch · steps, values] and [batch · steps, columns] → [values, columns]
-                values = ops.reshape(ops.cast(self.inputs, kernel.dtype), (-1, kernel.shape[0]))
-                gradients = ops.reshape(ops.cast(upstream[-1], kernel.dtype), (-1, kernel.shape[1]))
-                return upstream[-1], ops.matmul(ops.transpose(values), gradients)
-
-            return terms, gradient
-
-        return same(terms, self._kernel)
-
-
-def of_step_before(x: Tensor) -> Tensor:
-    """Moves [batch, steps, …] by one step, behind zeros."""
-    return ops.pad(x[:, :-1], [(0, 0), (1, 0), (0, 0)])
 
 
 PRENET_NOISE = 100
@@ -249,7 +172,8 @@ def attend(weights: Tensor, memory: Tensor) -> Tensor:
 
 def split_columns(x: Tensor, places: list[int]) -> list[Tensor]:
     """Pieces of the last axis, cut at `places`; with none, the whole."""
-    return [x[..., begin:end] for begin, end in zip([0, *places], [*places, x.shape[-1]], strict=True)]
+    # The parts of a split have one gradient; slices would each have one of the whole.
+    return list(ops.split(x, places, axis=-1)) if places else [x]
 
 
 class EncodedText(NamedTuple):

@@ -16,15 +16,13 @@ from voxline.families.tts.networks.decoder import (
     DecoderOutput,
     DecoderWeights,
     EncodedText,
-    LoopKernel,
     States,
     attend,
     decode_step,
-    of_step_before,
-    run_loop,
     split_columns,
 )
 from voxline.training.layers import StepSeed, Tensor, length_mask
+from voxline.training.recurrence import LoopKernel, of_step_before, run_loop
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function, for example `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
@@ -261,8 +259,9 @@ def _decode_all_recorded(
     query_units = core.query_units
 
     def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        x = ops.cast(inputs[:, :width], dtype)
-        mask = None if perturb[0] is None else inputs[:, width:]
+        terms, *masks = split_columns(inputs, [] if perturb[0] is None else [width])
+        x = ops.cast(terms, dtype)
+        mask = masks[0] if masks else None
         context, previous, cumulative, *core_states = states
 
         # Only what feeds back stays in the loop: query and attention.

@@ -10,6 +10,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.training.layers import Composite, Tensor
+from voxline.training.recurrence import GRU
 
 TAPS = 5
 
@@ -60,7 +61,7 @@ def _glorot(seed: int) -> Any:
 
 
 def _gru(units: int, seed: int, state_seed: int, *, backward: bool = False) -> layers.Layer:
-    return layers.GRU(
+    return GRU(
         units,
         return_sequences=True,
         go_backwards=backward,

@@ -8,18 +8,11 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.families.tts.networks.decoder import (
-    CORE_NOISE,
-    Decoder,
-    DecoderCore,
-    LoopKernel,
-    States,
-    of_step_before,
-    run_loop,
-)
+from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCore, States, split_columns
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
 from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
+from voxline.training.recurrence import LSTM, LoopKernel, of_step_before, run_loop
 
 
 class LSTMWeights(layers.Layer):  # type: ignore[misc]
@@ -58,9 +51,10 @@ def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     gates = ops.cast(gates, "float32")
 
     # c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'); all in float32.
-    sigmoids = ops.sigmoid(gates[:, : 3 * units])
-    cell = sigmoids[:, units : 2 * units] * cell + sigmoids[:, :units] * ops.tanh(gates[:, 3 * units :])
-    return sigmoids[:, 2 * units :] * ops.tanh(cell), cell
+    gates, new = ops.split(gates, [3 * units], axis=-1)
+    entering, forgetting, leaving = ops.split(ops.sigmoid(gates), 3, axis=-1)
+    cell = forgetting * cell + entering * ops.tanh(new)
+    return leaving * ops.tanh(cell), cell
 
 
 POSTNET_NOISE = 300
@@ -101,7 +95,7 @@ class Tacotron2(TacotronBase):
         self.recurrent = None
         if settings.encoder_lstm:
             direction_seeds = [next(source) for _ in range(4)]
-            self.recurrent = bidirectional(layers.LSTM, settings.encoder_lstm, direction_seeds, precision, portable)
+            self.recurrent = bidirectional(LSTM, settings.encoder_lstm, direction_seeds, precision, portable)
             width = 2 * settings.encoder_lstm
 
         # Decoder: attention and two LSTMs.
@@ -229,8 +223,9 @@ class LSTMCore(DecoderCore):
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
             of_state = recurrent.multiply(ops.cast(states[0], self.compute_dtype))
-            gates = ops.cast(inputs[:, :width], self.compute_dtype) + of_state
-            return self._advance(gates, states, inputs[:, width:] if mask is not None else None)
+            terms, *masks = split_columns(inputs, [] if mask is None else [width])
+            gates = ops.cast(terms, self.compute_dtype) + of_state
+            return self._advance(gates, states, *(masks or [None]))
 
         # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
@@ -244,7 +239,7 @@ class LSTMCore(DecoderCore):
         output, cell = lstm_step(gates, states[1])
         rate = self.settings.zoneout
         if mask is not None:
-            mask = ops.cast(mask, "float32")
+            mask = ops.stop_gradient(ops.cast(mask, "float32"))
 
             # In training a mask decides which units move on; it holds 1 for those that do.
             if rate:

@@ -1,0 +1,108 @@
+"""Recurrent layers and loops have the values and gradients that Keras's own have."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from voxline.training.layers import bidirectional
+from voxline.training.recurrence import GRU, LSTM, LoopKernel, SimpleRNN, of_step_before, run_loop
+
+KINDS = {LSTM: keras.layers.LSTM, GRU: keras.layers.GRU, SimpleRNN: keras.layers.SimpleRNN}
+
+
+def gradients(layer: Any, sequence: Any, mask: Any, training: bool = True) -> list[Any]:
+    """Outputs, and gradients of the input and of all weights."""
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def compute(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs = layer(values, mask=mask, training=training)
+            shares = tf.reshape(tf.range(tf.size(outputs)), tf.shape(outputs))
+            loss = tf.reduce_sum(tf.cast(outputs, tf.float32) * tf.sin(tf.cast(shares, tf.float32)))
+        return outputs, tape.gradient(loss, [values, *layer.trainable_variables])
+
+    outputs, found = compute(tf.constant(sequence))
+    return [np.asarray(outputs, np.float32), *(np.asarray(gradient, np.float32) for gradient in found)]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_trains_as_that_of_keras(kind: Any, backward: bool, masked: bool) -> None:
+    random = np.random.default_rng(5)
+    sequence = random.standard_normal((3, 7, 4)).astype(np.float32)
+    mask = None
+    if masked:
+        # The ends of two rows, and a step between others.
+        real = tf.sequence_mask([7, 2, 5], 7).numpy()
+        real[0, 3] = False
+        mask = tf.constant(real)
+    layer = kind(6, return_sequences=True, go_backwards=backward)
+    peer = KINDS[kind](6, return_sequences=True, go_backwards=backward)
+    layer.build(sequence.shape)
+    peer.build(sequence.shape)
+    weights = [random.standard_normal(weight.shape).astype(np.float32) / 2 for weight in layer.get_weights()]
+    layer.set_weights(weights)
+    peer.set_weights(weights)
+    for ours, theirs in zip(gradients(layer, sequence, mask), gradients(peer, sequence, mask), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_both_directions_train_as_those_of_keras(kind: Any) -> None:
+    sequence = np.random.default_rng(6).standard_normal((2, 5, 3)).astype(np.float32)
+    mask = tf.constant([[True, True, False, True, True], [True, True, True, False, False]])
+    layer, peer = (bidirectional(each, 4, [1, 2, 3, 4], "float32", portable=True) for each in (kind, KINDS[kind]))
+    assert type(layer.forward_layer) is kind
+    for ours, theirs in zip(gradients(layer, sequence, mask), gradients(peer, sequence, mask), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_computes_in_half_precision(kind: Any) -> None:
+    sequence = np.random.default_rng(7).standard_normal((2, 5, 3)).astype(np.float32)
+    layer = kind(4, return_sequences=True, dtype="mixed_bfloat16")
+    layer.build(sequence.shape)
+    peer = KINDS[kind](4, return_sequences=True)
+    peer.build(sequence.shape)
+    peer.set_weights(layer.get_weights())
+    for ours, theirs in zip(gradients(layer, sequence, None), gradients(peer, sequence, None), strict=True):
+        assert np.abs(ours - theirs).max() < 0.05 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_matrix_of_a_loop_has_the_gradient_that_steps_add_up(in_graph: bool) -> None:
+    random = np.random.default_rng(3)
+    kernel = tf.Variable(random.standard_normal((5, 5)).astype(np.float32) / 3)
+    terms = tf.Variable(random.standard_normal((2, 6, 5)).astype(np.float32))
+    shares = random.standard_normal((2, 6, 5)).astype(np.float32)
+
+    def gradients(behind: bool) -> Any:
+        with tf.GradientTape() as tape:
+            matrix = LoopKernel(tf.convert_to_tensor(kernel))
+
+            def step(x: Any, states: Any) -> Any:
+                state = tf.tanh(x + (matrix.multiply(states[0]) if behind else states[0] @ kernel))
+                return state, (state,)
+
+            inputs = tf.convert_to_tensor(terms)
+            outputs = run_loop(step, matrix.attach(inputs) if behind else inputs, (tf.zeros((2, 5)),))
+            matrix.inputs = of_step_before(outputs)
+            loss = tf.reduce_sum(outputs * shares)
+        return tape.gradient(loss, [kernel, terms])
+
+    compute = tf.function(gradients, autograph=False) if in_graph else gradients
+    for fast, added in zip(compute(True), compute(False), strict=True):
+        np.testing.assert_allclose(fast, added, rtol=1e-5, atol=1e-6)
+
+
+def test_a_matrix_whose_values_are_not_told_has_no_gradient() -> None:
+    kernel = tf.Variable(np.ones((2, 2), np.float32))
+    with tf.GradientTape() as tape:
+        products = LoopKernel(tf.convert_to_tensor(kernel)).attach(tf.ones((1, 3, 2)))
+    with pytest.raises(ValueError, match="inputs are not set"):
+        tape.gradient(products, kernel)
