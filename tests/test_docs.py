@@ -179,7 +179,7 @@ def test_the_words_for_newcomers_are_keys_and_commands() -> None:
 
 
 def test_the_page_of_100_000_hours_is_computed_from_what_was_measured() -> None:
-    """`python -m benchmarks.hours` writes it anew."""
+    """`python -m benchmarks.hours` writes it."""
     page = hours.PAGE.read_text(encoding="utf-8")
     assert hours.filled(page) == page
     assert all(page.count(f"<!-- {part} -->") == 1 for part in hours.PARTS)

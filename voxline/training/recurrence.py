@@ -1,7 +1,7 @@
 """Recurrent layers and loops over steps, with gradients that suit processors.
 
 Keras runs a recurrent layer as a loop, and the gradient of a matrix in a loop costs more than all else: each step adds
-to all of it, and lays out the transposed matrix anew. `LoopKernel` does neither. `LSTM`, `GRU` and `SimpleRNN` are
+to all of it, and lays out the transposed matrix again. `LoopKernel` does neither. `LSTM`, `GRU` and `SimpleRNN` are
 Keras's layers, with the same weights and values; where there is a GPU, they run as Keras runs them.
 """
 

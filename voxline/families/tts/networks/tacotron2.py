@@ -225,7 +225,7 @@ class LSTMCore(DecoderCore):
             of_state = recurrent.multiply(ops.cast(states[0], self.compute_dtype))
             terms, *masks = split_columns(inputs, [] if mask is None else [width])
             gates = ops.cast(terms, self.compute_dtype) + of_state
-            return self._advance(gates, states, *(masks or [None]))
+            return self._advance(gates, states, masks[0] if masks else None)
 
         # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
