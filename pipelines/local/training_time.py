@@ -28,6 +28,7 @@ from voxline.components.ingest.staging import ProbedUtterance
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.family import find_family
+from voxline.inference.tensorflow_import import silence_stderr
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.config.scaffold import ConfigProposal
@@ -224,6 +225,7 @@ def _config_of_sample(proposal: ConfigProposal, corpus: Path) -> RunConfig:
     return load_config([proposal.text, changes])
 
 
+@silence_stderr()  # TensorFlow's notes on what this processor lacks
 def _build(config: RunConfig, dataset: str) -> tuple[Any, Any]:
     """The network with its optimizer, and the batches of train."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -232,6 +234,7 @@ def _build(config: RunConfig, dataset: str) -> tuple[Any, Any]:
     return task.module, task.train
 
 
+@silence_stderr()
 def _time_steps(module: Any, batches: Any, rate: float, began: Moment) -> tuple[Moment, list[Moment]]:
     """The time until the first step had ended, which compiles the network, and that of each further step.
 
