@@ -225,12 +225,12 @@ def _config_of_sample(proposal: ConfigProposal, corpus: Path) -> RunConfig:
     return load_config([proposal.text, changes])
 
 
-@silence_stderr()  # TensorFlow's notes on what this processor lacks
 def _build(config: RunConfig, dataset: str) -> tuple[Any, Any]:
     """The network with its optimizer, and the batches of train."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     family = find_family(config.pipeline)
-    task = family.build_task(family.training_settings(config.section("train")), Dataset.read(dataset))
+    with silence_stderr():  # of notes on what this processor lacks
+        task = family.build_task(family.training_settings(config.section("train")), Dataset.read(dataset))
     return task.module, task.train
 
 
