@@ -122,6 +122,7 @@ $(WHISPER)/README.md: | $(READY)
 # Whisper judges it beside that recognizer where it is there already: it hears strings of digits as numbers, so it is
 # held to what it hears in the recordings alone (push.limits.public_wer_added).
 DEMO_REGISTRY := runs/demo-tts/registry
+DEMO_JUDGE := runs/demo-tts/whisper.txt
 demo-tts: $(READY) ## The same for text to speech with a vocoder, judged by a recognizer (WHISPER=folder: by Whisper too)
 	@if [ "$(origin WHISPER)" = "command line" ] && [ ! -f "$(WHISPER)/config.json" ]; then \
 	  echo "demo-tts: WHISPER=$(WHISPER) is not a folder of a Whisper, as the Hub has it" >&2; exit 1; fi
@@ -132,12 +133,13 @@ demo-tts: $(READY) ## The same for text to speech with a vocoder, judged by a re
 	    *) echo "demo-tts: the end of $(VOCODER_LOG):"; tail -n 20 $(VOCODER_LOG);; esac; exit 1; } >&2
 	@echo "demo-tts: the vocoder: $$(tail -n 1 $(VOCODER_LOG))"
 	@if [ ! -e runs/demo-tts/registry/vocoder ]; then echo "demo-tts: no vocoder is in service" >&2; exit 1; fi
-	@if [ ! -e $(DEMO_REGISTRY)/whisper ] && [ -f "$(WHISPER)/config.json" ]; then \
-	  echo "demo-tts: $(WHISPER) becomes a judge"; \
+	@if [ ! -e $(DEMO_JUDGE) ] && [ -f "$(WHISPER)/config.json" ]; then \
+	  rm -rf $(DEMO_REGISTRY)/whisper && \
 	  $(VOXLINE) models import "$(WHISPER)" --registry $(DEMO_REGISTRY) --name whisper --onnx float32 >/dev/null && \
-	  $(VOXLINE) models promote whisper --registry $(DEMO_REGISTRY) || exit 1; \
+	  $(VOXLINE) models promote whisper --registry $(DEMO_REGISTRY) && echo "$(WHISPER)" > $(DEMO_JUDGE) || exit 1; \
 	fi
-	@if [ -e $(DEMO_REGISTRY)/whisper ]; then \
+	@if [ -e $(DEMO_JUDGE) ]; then \
+	  echo "demo-tts: Whisper judges it too, that of $$(cat $(DEMO_JUDGE))"; \
 	  set -- --set evaluate.public_recognizer=whisper --set push.limits.public_wer=1; \
 	else echo "demo-tts: Whisper does not judge it; make $(WHISPER)/README.md gets it, or WHISPER=folder names one"; fi; \
 	$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts --set train.export.vocoder=vocoder@production "$$@"
@@ -301,7 +303,7 @@ test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 
 # In a folder of their own, within the lock's versions: neither is locked.
 test-vertex: $(READY) ## Run, watch and schedule on Vertex AI, and compile for Dataflow, by Google's clients, up to the calls that would leave this machine
-	@if $(PY) -m uv pip install --quiet --target $(VERTEX) -c requirements.lock 'google-cloud-aiplatform>=1.165' google-cloud-dataflow-client; then \
+	@if $(PY) -m uv pip install --quiet --target $(VERTEX) -c requirements.lock 'google-cloud-aiplatform>=1.165' 'google-cloud-dataflow-client>=0.14'; then \
 	  PYTHONPATH="$(VERTEX)" VOXLINE_TEST_VERTEX=1 $(HEAVY) $@ tests/pipelines/cluster/test_vertex.py tests/beam/test_documented_runners.py; \
 	else $(NOTHING_RAN) $@ "Google's clients cannot be installed here"; fi
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from voxline.store.files import atomic_write
 
 COSTS = Path(__file__).parent / "growth.json"
+LEAST = 500
+"""Utterances from which on a cost is kept."""
 INSTRUCTIONS = ("amx_tile", "avx512f", "avx2")
 """The widest first."""
 
@@ -37,7 +39,9 @@ class Cost:
 
 
 def record(step: str, size: int, cost: Cost) -> None:
-    """Replaces what is known of this step and size."""
+    """Replaces what is known of this step and size; a try of a few utterances is not kept."""
+    if size < LEAST:
+        return
     known = json.loads(COSTS.read_text(encoding="utf-8")) if COSTS.is_file() else {}
     busy = f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}"
     known.setdefault(step, {})[str(size)] = {**dataclasses.asdict(cost), "on": f"{processor()}, {busy}"}
@@ -47,8 +51,15 @@ def record(step: str, size: int, cost: Cost) -> None:
 
 
 def recorded() -> dict[str, dict[int, Cost]]:
-    """All that is known, by step and number of utterances."""
+    """All that is known, by step and number of utterances.
+
+    Raises:
+      SystemExit: it was measured on several machines, whose costs say nothing of each other.
+    """
     known = json.loads(COSTS.read_text(encoding="utf-8"))
+    machines = {cost["on"].rpartition(" with a load of ")[0] for by_size in known.values() for cost in by_size.values()}
+    if len(machines) > 1:
+        raise SystemExit(f"{COSTS}: costs of {' and of '.join(sorted(machines))}; measure all sizes on one")
     return {
         step: {int(size): Cost(cost["seconds"], cost["memory"], cost["files"]) for size, cost in by_size.items()}
         for step, by_size in known.items()

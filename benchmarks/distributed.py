@@ -74,16 +74,15 @@ def share_of_ours(sizes: list[int]) -> list[Row]:
             measure = _measure_in(folder)
             with Cluster(folder / "flink", task_managers=1) as cluster:
                 update = {"runner": "FlinkRunner", "beam_options": cluster.beam_options(1)}
-                began = _seconds_used(cluster)
+                started = _seconds_used(cluster)
                 measure("on-flink", IN_PROCESS.model_copy(update=update))
-                on_flink = _seconds_used(cluster) - began
-                idle = began
+                on_flink = _seconds_used(cluster) - started
             began = _seconds_used(None)
             measure("alone", ALONE)
             ours = _seconds_used(None) - began
         for step, seconds in ((ON_FLINK, on_flink), (WITHOUT_BEAM, ours)):
             record(step, size, Cost(seconds, 0))
-        print(f"{size:,}: the cluster had used {idle:.0f} s before the job", file=sys.stderr)
+        print(f"{size:,}: the cluster had used {started:.0f} s before the job", file=sys.stderr)
         name = f"extract on Flink, {size:,} utterances of 5 s: share of processor time that is ours"
         table.append(Row.of(name, f"{ours:.1f} s", f"{on_flink:.1f} s", ours / on_flink, ">=", 0))
     return table

@@ -28,6 +28,8 @@ LISTED = ("ingest", "ingest again", "validate", "store du, generated rows", SHAR
 """Steps that hold or read a line of each utterance, in one process."""
 POD_MEMORY = 64e9
 """Bytes of a large pod, which holds one process."""
+PROCESSES = 8
+"""Trainings of a machine with as many accelerators, each of which holds the plan."""
 DAY = 86_400.0
 DISK_RATE = 1e9
 """Bytes a second of a shared disk."""
@@ -36,15 +38,16 @@ DISK_RATE = 1e9
 def measured_table() -> str:
     """Time, memory and files of each step, by the number of utterances."""
     lines = [
-        "| step | utterances | processor time | an utterance, × that of the smallest | memory | files |",
+        "| step | utterances | processor time | an utterance, × that of the size before | memory | files |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     costs = recorded()
     for step in [*OF_LISTS, *OF_STORES, *OF_CONTENTS, PLAN_STEP, SHARDS_STEP]:
         by_size = costs.get(step, {})
-        for size, cost in by_size.items():
-            smallest = min(by_size)
-            ratio = cost.seconds / size / (by_size[smallest].seconds / smallest)
+        before = 0.0
+        for size, cost in sorted(by_size.items()):
+            ratio = cost.seconds / size / (before or cost.seconds / size)
+            before = cost.seconds / size
             files = f"{cost.files:,}" if cost.files else ""
             lines.append(
                 f"| {step} | {size:,} | {cost.seconds:,.1f} s | {ratio:.2f} | {cost.memory / 1e6:,.0f} MB | {files} |"
@@ -86,7 +89,7 @@ def work_table() -> str:
     )
     lines.append(f"| features, {BINS} mels in float32 | {features_text} |")
     lines.append(f"| `extract` without Beam | {ours:,.0f} core-hours |")
-    lines.append(f"| `extract` on Flink, or any runner with these workers | {core_hours:,.0f} core-hours |")
+    lines.append(f"| `extract` on Flink | {core_hours:,.0f} core-hours |")
     for workers in WORKERS:
         rate = workers * busy
         lines.append(
@@ -108,6 +111,8 @@ def limits_table() -> str:
         memory = _size_at(costs, POD_MEMORY, of_memory=True)
         limits.append((memory, f"{step}: {POD_MEMORY / 1e9:.0f} GB of memory in one process"))
         limits.append((_size_at(costs, DAY, of_memory=False), f"{step}: a day of one processor"))
+    shared = _size_at(recorded()[PLAN_STEP], POD_MEMORY / PROCESSES, of_memory=True)
+    limits.append((shared, f"{PLAN_STEP}: {POD_MEMORY / 1e9:.0f} GB of memory in {PROCESSES} processes"))
     limits.append(
         (DAY * DISK_RATE / (pcm + features), f"a shared disk of {DISK_RATE / 1e9:.0f} GB/s: a day of `extract`")
     )

@@ -60,7 +60,14 @@ def verdict_lines(text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    lines = [line for reason in verdict["reasons"].split("; ") for line in wrapper.wrap(reason)]
+    # A command in a reason stays on one line, so that it can be copied.
+    lines = [
+        line
+        for reason in verdict["reasons"].split("; ")
+        for line in ([indent + reason] if "voxline " in reason else wrapper.wrap(reason))
+    ]
+    if not lines:
+        return [text]
     return [verdict["title"] + lines[0].removeprefix(indent), *lines[1:]]
 
 

@@ -76,7 +76,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.store.versioned_json import parse_versioned, to_json_values
 
-REVISION = 16
+REVISION = 17
 """Part of the step's key: raised when the same inputs would be measured otherwise."""
 
 

@@ -64,8 +64,10 @@ def show_history(
     for run in runs:
         identity = run["run"]
         ended = identity["ended"][:16].replace("T", " ")
-        # Of several reasons the first one; the page and --json have them all.
-        reason = run["reason"].partition("; ")[0]
+        # Of several reasons of the gate the first one; the whole of why a run failed.
+        reason, *others = run["reason"].split("; ") if run["verdict"] != "failed" else [run["reason"]]
+        if others:
+            reason += f" (and {len(others)} more: --json)"
         result = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else reason
         if anomalies := run.get("anomalies"):
             result += f"  (stands out: {', '.join(anomaly['figure'] for anomaly in anomalies)})"

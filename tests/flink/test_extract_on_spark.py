@@ -29,8 +29,11 @@ def test_spark_writes_the_records_of_one_process(tmp_path: Path) -> None:
         "--spark_master_url": "local[2]",
         "--environment_config": json.dumps({"command": str(tmp_path / "worker")}),
     }
-    asked = {**dict(option.split("=", 1) for option in settings.beam_options), **here}
-    options = [*(f"{name}={value}" for name, value in asked.items()), f"--spark_job_server_jar={job_server}"]
+    of_page = dict(option.split("=", 1) for option in settings.beam_options)
+    options = [
+        *(f"{name}={value}" for name, value in {**of_page, **here}.items()),
+        f"--spark_job_server_jar={job_server}",
+    ]
     update = settings.model_copy(update={"beam_options": options, "beam_from_megabytes": 0.0, "shard_megabytes": 0.5})
     work = run(tmp_path / "corpus", tmp_path / "store", update)
     is_whole(work, 300)

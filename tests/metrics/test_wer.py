@@ -29,18 +29,21 @@ def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
     return previous[-1]
 
 
+def is_one_word(run: list[str], spoken: list[str]) -> bool:
+    return 1 in (len(run), len(spoken)) and "".join(run) == "".join(spoken)
+
+
 def edit_distance_without_spaces(reference: list[str], hypothesis: list[str]) -> int:
-    """The same, where any words are as good as others with the same letters in a row."""
+    """The same, where a word is as good as words with the same letters in a row."""
     costs = {(0, 0): 0}
     for left in range(len(reference) + 1):
         for right in range(len(hypothesis) + 1):
             edits = [
-                costs[before, other]
-                + (0 if a_run and "".join(a_run) == "".join(b_run) else max(len(a_run), len(b_run)))
+                costs[before, other] + (0 if is_one_word(run, spoken) else max(len(run), len(spoken)))
                 for before in range(left + 1)
                 for other in range(right + 1)
                 if (before, other) != (left, right)
-                for a_run, b_run in [(reference[before:left], hypothesis[other:right])]
+                for run, spoken in [(reference[before:left], hypothesis[other:right])]
             ]
             costs[left, right] = min(edits, default=0)
     return costs[len(reference), len(hypothesis)]

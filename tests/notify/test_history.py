@@ -58,6 +58,16 @@ def test_a_long_reason_ends_behind_a_word_and_says_so(tmp_path: Path, make_event
     assert 280 < len(run["reason"]) <= 300
 
 
+def test_the_list_has_the_first_reason_of_a_refusal_and_all_of_a_failure(tmp_path: Path, make_event: MakeEvent) -> None:
+    refused = dataclasses.replace(make_event(REFUSED), reason="WER is 31%; slice b is worse; WER rose")
+    record_run(_night(refused, "1", RUN.started, 0.3), tmp_path)
+    failed = dataclasses.replace(make_event(None), reason="a speaker was erased; the loss is NaN; lower the rate")
+    record_run(_night(failed, "2", RUN.started + 9, 0.3), tmp_path)
+    printed = voxline("runs", "history", tmp_path).stdout
+    assert "WER is 31% (and 2 more: --json)" in printed
+    assert "the loss is NaN; lower the rate" in printed
+
+
 def test_what_is_no_run_is_named_and_left_out(tmp_path: Path, make_event: MakeEvent, capsys: object) -> None:
     record_run(make_event(REFUSED), tmp_path)
     (tmp_path / "20260101T000000Z-half.json").write_text("{")

@@ -3,7 +3,7 @@
 import io
 import os
 
-from voxline.pipelines.console import Console, redirect_stdout_to
+from voxline.pipelines.console import Console, redirect_stdout_to, verdict_lines
 
 
 class Terminal(io.StringIO):
@@ -50,3 +50,15 @@ def test_a_closed_pipe_does_not_stop_the_run() -> None:
         screen = Console(out)
         screen.say("nobody reads this")
         screen.say("nor this")
+
+
+def test_a_command_in_a_long_reason_can_be_copied() -> None:
+    command = "voxline models rollback asr --to 3 --registry runs/a-registry-with-a-long-name/registry"
+    lines = verdict_lines(f"Not pushed: the version in service knew a speaker who was erased ({command}); WER is 31%")
+    assert len(lines) == 2
+    assert command in lines[0]
+
+
+def test_a_verdict_without_a_reason_is_shown_as_it_is() -> None:
+    text = "x" * 100 + " Not pushed: "
+    assert verdict_lines(text) == [text]

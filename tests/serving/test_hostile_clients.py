@@ -69,6 +69,7 @@ SPEECH = {"model": "asr", "input": "one"}
         (b"\xff\xfe", None),
         (b"[]", None),
         (b'{"speed": ' + b"9" * 5000 + b"}", None),
+        (rb'{"model": "asr", "input": "one", "\ud800": 1}', "?"),
         ({"response_format": []}, "response_format"),
         ({"response_format": {}}, "response_format"),
         ({"response_format": None}, "response_format"),

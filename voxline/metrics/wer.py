@@ -14,9 +14,9 @@ from voxline.metrics.bootstrap import SumAndWeight
 
 _PINYIN = re.compile("[a-z]+[1-5]")
 _HANZI = re.compile("[\u3007\u3400-\u9fff]")
-_ANCHOR = 8
+_ANCHOR = 4
 """Equal words in a row, on both sides of which runs of words are joined apart."""
-_MOST_PAIRS = 250_000
+_MOST_PAIRS = 1_000_000
 """Words of a reference times words of a hypothesis, between such rows, above which none are joined."""
 
 
@@ -82,21 +82,16 @@ def count_word_edits(references: Sequence[str], hypotheses: Sequence[str], *, sp
     EditCounts(length=2, insertions=0, deletions=0, substitutions=1)
 
     Args:
-      spacing: False: what is the same but for spaces between words is no error, as the alternatives of compounds in
-        the transcription filters of NIST's `sclite`. The length stays that of the reference as it is.
+      spacing: False: a word that the other text writes apart is no error, as the alternatives of compounds in the
+        transcription filters of NIST's `sclite`. The length stays that of the reference as it is.
     """
-    pairs = list(_aligned(references, hypotheses, "words"))
-    edits = list(map(_edits, pairs))
-    if spacing:
-        return edits
-
-    # Only of texts with errors, which few may be.
-    wrong = [index for index, counts in enumerate(edits) if counts.errors]
-    joined = [_join_equal_runs(pairs[index]) for index in wrong]
-    again = _aligned([reference for reference, _ in joined], [hypothesis for _, hypothesis in joined], "words")
-    for index, aligned in zip(wrong, again, strict=True):
-        edits[index] = dataclasses.replace(_edits(aligned), length=edits[index].length)
-    return edits
+    counted = []
+    for pairs in _aligned(references, hypotheses, "words"):
+        edits = _edits(pairs)
+        if edits.errors and not spacing:
+            edits = dataclasses.replace(_edits(_join_equal_runs(pairs)), length=edits.length)
+        counted.append(edits)
+    return counted
 
 
 def count_character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
@@ -245,20 +240,19 @@ def _edits(pairs: Sequence[tuple[str, str]]) -> EditCounts:
     return EditCounts(len(pairs) - insertions, insertions, deletions, substitutions)
 
 
-def _join_equal_runs(pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """The reference and the hypothesis of an alignment; runs of words that differ in their spaces alone are one word.
+def _join_equal_runs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """An alignment in which words that the other text writes as one are one.
 
     >>> _join_equal_runs([("the", "the"), ("mail", ""), ("box", "mailbox"), ("is", "was")])
-    ('the mailbox is', 'the mailbox was')
+    [('the', 'the'), ('mailbox', 'mailbox'), ('is', 'was')]
     """
-    texts: tuple[list[str], list[str]] = ([], [])
+    joined: list[tuple[str, str]] = []
     for block in _between_equal_words(pairs):
-        sides = [[word for word in side if word] for side in zip(*block, strict=True)]
-        if sides[0] != sides[1] and len(sides[0]) * len(sides[1]) <= _MOST_PAIRS:
-            sides = _join_in_block(*sides)
-        for text, side in zip(texts, sides, strict=True):
-            text += side
-    return " ".join(texts[0]), " ".join(texts[1])
+        reference, hypothesis = ([word for word in side if word] for side in zip(*block, strict=True))
+        if reference != hypothesis and len(reference) * len(hypothesis) <= _MOST_PAIRS:
+            block = _join_in_block(reference, hypothesis)
+        joined += block
+    return joined
 
 
 def _between_equal_words(pairs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
@@ -275,8 +269,8 @@ def _between_equal_words(pairs: Sequence[tuple[str, str]]) -> Iterator[list[tupl
         yield block
 
 
-def _join_in_block(reference: list[str], hypothesis: list[str]) -> list[list[str]]:
-    """Joins runs so that the fewest edits are left."""
+def _join_in_block(reference: list[str], hypothesis: list[str]) -> list[tuple[str, str]]:
+    """Aligns words so that the fewest edits are left."""
     # From each place in both: the edits up to their ends, and how many words of each come before the next place.
     costs = {(len(reference), len(hypothesis)): (0, 0, 0)}
     for left in reversed(range(len(reference) + 1)):
@@ -295,29 +289,28 @@ def _join_in_block(reference: list[str], hypothesis: list[str]) -> list[list[str
             if choices:
                 costs[left, right] = min(choices)
 
-    # From the first place of both along the choices.
-    joined: list[list[str]] = [[], []]
+    # From the first place of both along the choices. No run of several words is an edit.
+    pairs = []
     left = right = 0
     while (left, right) != (len(reference), len(hypothesis)):
         _, words, spoken = costs[left, right]
-        runs = (reference[left : left + words], hypothesis[right : right + spoken])
-        same = "".join(runs[0]) == "".join(runs[1])
-        for side, run in zip(joined, runs, strict=True):
-            side += ["".join(run)] if same else run
+        pairs.append(("".join(reference[left : left + words]), "".join(hypothesis[right : right + spoken])))
         left += words
         right += spoken
-    return joined
+    return pairs
 
 
 def _equal_runs(reference: list[str], left: int, hypothesis: list[str], right: int) -> Iterator[tuple[int, int]]:
-    """Counts the words of both, from a place in each, that are the same without spaces; each pair of numbers."""
+    """Counts the words of both, from a place in each, that are one word of either; each pair of numbers."""
     begin = left
     start = right
     text = heard_text = ""
     while text.startswith(heard_text) or heard_text.startswith(text):
-        if text and text == heard_text:
+        if text and text == heard_text and 1 in (left - begin, right - start):
             yield left - begin, right - start
         # The shorter text grows by a word.
+        if left - begin > 1 and right - start > 1:
+            return
         if len(text) <= len(heard_text) and left < len(reference):
             text += reference[left]
             left += 1

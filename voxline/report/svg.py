@@ -62,7 +62,7 @@ class Scale:
         # Equal values, or so close that a float cannot tell the ticks apart. What is never negative gets no such ticks.
         if not high - low > 1e-9 * max(abs(low), abs(high), 1e-290):
             room = 0.5 * max(2.0 if how.get("whole") else 1.0, abs(low) * 1e-3)
-            high = high + room
+            high = min(high + room, 1.0) if how.get("percent") and high <= 1 else high + room
             low = max(low - room, 0.0) if low >= 0 else low - room
         room = margin * (high - low)
         return cls(low - room, high + room, **how)

@@ -50,6 +50,8 @@ async def answer_unexpected(_: Request, __: Exception) -> Response:
 def error_response(status: HTTPStatus, message: str, param: str | None = None) -> Response:
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    # The name of a field is the client's, and may hold what UTF-8 has no bytes for.
+    param = param and param.encode(errors="replace").decode()
     body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     headers = {}
     if seconds := RETRY_SECONDS.get(status):

@@ -121,7 +121,7 @@ class SpeechRequest:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
         for field in values:
             if field not in FIELDS:
-                message = f"it is not served here; leave it out. Served are {', '.join(FIELDS)}"
+                message = f"it is not served here; leave it out. Known are {', '.join(FIELDS)}"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, field[:60])
 
         model = values.get("model")

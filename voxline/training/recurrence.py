@@ -1,8 +1,8 @@
 """Recurrent layers and loops over steps, with gradients that suit processors.
 
-Keras runs a recurrent layer as a loop, and the gradient of a matrix in a loop costs more than all else: each step adds
-to all of it, and lays out the transposed matrix again. `LoopKernel` does neither. `LSTM`, `GRU` and `SimpleRNN` are
-Keras's layers, with the same weights and values; where there is a GPU, they run as Keras runs them.
+Keras runs a recurrent layer as a loop, whose gradients transpose the matrix of the state in each step, which costs more
+than all else. `LoopKernel` does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weights and
+values, and multiply their input before the loop; where there is a GPU, they run as Keras runs them.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,62 +37,40 @@ def run_loop(step: Any, inputs: Tensor, states: Sequence[Tensor]) -> Any:
     return layers.RNN(LoopCell(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
 
 
+_PRODUCT = "VoxlineLoopProduct"
+
+
+@tf.RegisterGradient(_PRODUCT)  # type: ignore[untyped-decorator]
+def _product_gradient(operation: Any, of_product: Tensor, *_: Any) -> tuple[Tensor, Tensor, None]:
+    """Gradients of `[product, values, transposed matrix]`; that of the matrix goes through the product."""
+    return of_product, tf.matmul(of_product, operation.inputs[2]), None
+
+
 class LoopKernel:
     """A matrix that multiplies a value in each step of a loop, with a gradient that suits loops.
 
-    The gradient of a matrix is a sum over steps, x dᵀ of the values x and the gradients d of their products. A loop
-    would read and write all of it in each step; behind the loop it is one product. And the gradient of the values is a
-    product with the transposed matrix, which is transposed once, before the loop.
+    The gradient of the values is a product with the transposed matrix. TensorFlow transposes it in each step, which
+    takes ten times as long as the product; here it is transposed once, before the loop.
 
     Args:
       kernel: [values, columns].
-
-    Attributes:
-      inputs: [batch, steps, values], all values; set it when the loop has run.
+      training: False: nobody asks for gradients, as in a SavedModel, which has no place for such a one.
     """
 
-    def __init__(self, kernel: Tensor) -> None:
+    def __init__(self, kernel: Tensor, training: bool = True) -> None:
         self._kernel = kernel
-        self._fixed = ops.stop_gradient(kernel)
-        self._transposed = ops.transpose(self._fixed)
-        self.inputs: Tensor | None = None
+        self._transposed = ops.transpose(kernel) if training else None
 
     def multiply(self, values: Tensor) -> Tensor:
-        """The product with values [batch, values] of a step; the matrix has no gradient by it."""
+        """The product with values [batch, values] of a step: [batch, columns]."""
+        if self._transposed is None or tf.executing_eagerly():
+            return ops.matmul(values, self._kernel)
 
-        @ops.custom_gradient  # type: ignore[untyped-decorator]
-        def product(values: Tensor) -> Any:
-            def gradient(*upstream: Tensor) -> Tensor:
-                return ops.matmul(upstream[-1], self._transposed)
-
-            return ops.matmul(values, self._fixed), gradient
-
-        return product(values)
-
-    def attach(self, terms: Tensor) -> Tensor:
-        """Returns terms as they are, [batch, steps, columns], each of which the loop adds to one product.
-
-        The gradient of a term is that of its product, and gives the matrix its own.
-        """
-
-        @ops.custom_gradient  # type: ignore[untyped-decorator]
-        def same(terms: Tensor, kernel: Tensor) -> Any:
-            def gradient(*upstream: Tensor) -> tuple[Tensor, Tensor]:
-                if self.inputs is None:
-                    raise ValueError("a LoopKernel's inputs are not set")
-                # [batch · steps, values] and [batch · steps, columns] → [values, columns]
-                values = ops.reshape(ops.cast(self.inputs, kernel.dtype), (-1, kernel.shape[0]))
-                gradients = ops.reshape(ops.cast(upstream[-1], kernel.dtype), (-1, kernel.shape[1]))
-                return upstream[-1], ops.matmul(ops.transpose(values), gradients)
-
-            return terms, gradient
-
-        return same(terms, self._kernel)
-
-
-def of_step_before(x: Tensor) -> Tensor:
-    """Moves [batch, steps, …] by one step, behind zeros."""
-    return ops.pad(x[:, :-1], [(0, 0), (1, 0), (0, 0)])
+        # Named once for the whole process: `tf.custom_gradient` would keep each graph for as long as that lasts.
+        product = ops.matmul(ops.stop_gradient(values), self._kernel)
+        with tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": _PRODUCT}):
+            product, _, _ = tf.identity_n([product, values, ops.stop_gradient(self._transposed)])
+        return product
 
 
 Step = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
@@ -110,43 +88,26 @@ def _run_layer(
     """
     cell = layer.cell
     matrix = LoopKernel(ops.convert_to_tensor(cell.recurrent_kernel))
-    apart = (
-        len(cell.bias.shape) == 2
-    )  # the state has a bias of its own, whose sum is scaled before the input's is added
+    # The product with the state may have a bias of its own, and be scaled before the input's terms are added.
+    apart = len(cell.bias.shape) == 2
+    own_bias = cell.bias[1] if apart else None
 
     # [batch, steps, columns]: what does not depend on the states, of all steps in one product.
     terms = ops.matmul(sequences, cell.kernel) + (cell.bias[0] if apart else cell.bias)
-    if apart:
-        of_state = ops.broadcast_to(ops.cast(cell.bias[1], terms.dtype), ops.shape(terms))
-        terms = ops.concatenate([terms, matrix.attach(of_state)], axis=-1)
-    else:
-        terms = matrix.attach(terms)
 
     def run_step(inputs: Tensor, states: Any) -> Any:
         product = matrix.multiply(states[0])
-        if apart:
-            # Parts of a split have one gradient, slices would each have one of the whole.
-            inputs, of_state = ops.split(inputs, 2, axis=-1)
-            product = product + of_state
-        return step(inputs, product, list(states))
+        return step(inputs, product if own_bias is None else product + own_bias, list(states))
 
     loop = layers.RNN(
         LoopCell(run_step, len(states), layer.compute_dtype),
         return_sequences=True,
         return_state=True,
         go_backwards=layer.go_backwards,
+        zero_output_for_mask=layer.zero_output_for_mask,
         dtype=layer.dtype_policy,
     )
     outputs, *states = loop(terms, initial_state=list(states), mask=mask)
-
-    # The output before each step, in the order of the sequence.
-    before = of_step_before(outputs)
-    matrix.inputs = ops.flip(before, axis=1) if layer.go_backwards else before
-
-    # Kept outputs are what `before` needs; a direction of `Bidirectional` has zeros in their place.
-    if mask is not None and layer.zero_output_for_mask:
-        real = ops.flip(mask, axis=1) if layer.go_backwards else mask
-        outputs = ops.where(ops.expand_dims(real, -1), outputs, ops.zeros((), outputs.dtype))
     return outputs[:, -1], outputs, states
 
 

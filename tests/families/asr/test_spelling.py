@@ -62,6 +62,7 @@ def test_a_model_that_writes_more_than_words_is_normalized_by_its_language(
         ("Let's see what's there, that's it.", "let us see what is there that is it"),
         ("Y'all wanna go, gonna gotta", "you all want to go going to got to"),
         ("I am afraid it doesn't", "i am afraid it does not"),
+        ("He's been there, she'd been here, it ain't", "he has been there she had been here it aint"),
     ],
 )
 def test_english_contractions_are_written_as_the_normalizer_of_whisper_writes_them(text: str, expected: str) -> None:

@@ -17,6 +17,9 @@ _IN_WORDS = "'-"
 """Marks that a transcript without punctuation has too."""
 _APOSTROPHES = "'’ʼ"
 _CONTRACTIONS = [
+    (lazy_pattern(r"\bain't\b"), "aint"),
+    (lazy_pattern(r"'s (been|got)\b"), r" has \1"),
+    (lazy_pattern(r"'d been\b"), " had been"),
     (lazy_pattern(r"\bwon't\b"), "will not"),
     (lazy_pattern(r"\bcan't\b"), "can not"),
     (lazy_pattern(r"\bshan't\b"), "shall not"),

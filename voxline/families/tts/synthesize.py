@@ -302,7 +302,7 @@ def _add_round_trip(
         # A recognizer that writes a loop for one recording must not outweigh all other sentences.
         errors, floor = (min(edits.errors, edits.length) for edits in (words, recorded))
         added = SumAndWeight(errors - floor, words.length)
-        record.metrics |= {"public_wer": words.as_metric, "public_wer_added": added}
+        record.metrics |= {"public_wer": SumAndWeight(errors, words.length), "public_wer_added": added}
         record.details["public_reference"] = reference
     if judges.both is not None:
         record.metrics |= judges.both.measure(texts["hypothesis"], texts["public_hypothesis"])

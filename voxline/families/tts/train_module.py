@@ -101,7 +101,8 @@ class TtsTrainModule(TrainModule):
 
         if self.auxiliary_models:
             # Mels that a recognizer can read: CTC for each symbol (Liu et al. 2019).
-            logits = self.auxiliary_models[0](output.mels[:, : tf.shape(target)[1]], batch.frames)
+            mels = output.mels[:, : tf.shape(target)[1]]
+            logits = self.auxiliary_models[0](mels, batch.frames, training=True)
             ctc = ctc_loss(logits, batch.frames, batch.labels, batch.counts, compiled=self.compiled)
             terms["mel_ctc"] = self.settings.mel_ctc.weight * ctc / tf.cast(batch.counts, tf.float32)
 

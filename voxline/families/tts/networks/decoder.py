@@ -10,7 +10,6 @@ from keras import layers, ops
 from voxline.families.tts.networks.attention import AttentionKernels, LocationSensitiveAttention
 from voxline.families.tts.networks.settings import DecoderSettings
 from voxline.training.layers import StepSeed, Tensor
-from voxline.training.recurrence import LoopKernel
 
 States = tuple[Tensor, ...]
 CORE_NOISE = 200
@@ -38,9 +37,9 @@ class DecoderCore(layers.Layer):  # type: ignore[misc]
         """The matrices that multiply a context: in `query`, and in `deepen` if there is one."""
         raise NotImplementedError
 
-    def loop_weights(self, weights: Any) -> tuple[Any, LoopKernel | None]:
-        """Weights for `query` in a loop over known frames; the matrix of its output, if that is a `LoopKernel` now."""
-        return weights, None
+    def loop_weights(self, weights: Any, training: bool) -> Any:
+        """Weights for `query` in a loop over known frames, whose gradients are wanted."""
+        return weights
 
     def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
         """The pre-net's output [batch, steps, units] times the first matrix, for all steps at once."""
@@ -66,7 +65,7 @@ class DecoderCore(layers.Layer):  # type: ignore[misc]
         """One step from the query `x` to the output; `context` is the new one, already multiplied by its matrix."""
         raise NotImplementedError
 
-    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
+    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any, training: bool) -> Tensor:
         """`deepen` over all steps at once: under teacher forcing nothing of it feeds back into the attention."""
         raise NotImplementedError
 

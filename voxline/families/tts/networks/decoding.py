@@ -22,7 +22,7 @@ from voxline.families.tts.networks.decoder import (
     split_columns,
 )
 from voxline.training.layers import StepSeed, Tensor, length_mask
-from voxline.training.recurrence import LoopKernel, of_step_before, run_loop
+from voxline.training.recurrence import LoopKernel, run_loop
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function, for example `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
@@ -232,7 +232,8 @@ def decode_teacher_forced(
     perturb = decoder.core.perturb(batch, steps, noise) if training and noise is not None else (None, None)
     text = EncodedText(memory, decoder.attention.keys(memory), length_mask(counts, ops.shape(memory)[1]))
     if teacher_forcing is None or noise is None:
-        return _decode_all_recorded(decoder, text, decoder.apply_prenet(fed, layer_masks), perturb, reduction)
+        prenet = decoder.apply_prenet(fed, layer_masks)
+        return _decode_all_recorded(decoder, text, prenet, perturb, reduction, training)
 
     # Scheduled sampling (Bengio et al. 2015): each step draws whether it is fed the recorded frame.
     uniform = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, TEACHER_FORCING_NOISE))
@@ -242,19 +243,17 @@ def decode_teacher_forced(
 
 
 def _decode_all_recorded(
-    decoder: Decoder, text: EncodedText, prenet: Tensor, perturb: Any, reduction: int
+    decoder: Decoder, text: EncodedText, prenet: Tensor, perturb: Any, reduction: int, training: bool
 ) -> DecoderOutput:
     core = decoder.core
     dtype = decoder.compute_dtype
     weights = core.cast_weights()
     kernels = decoder.attention.kernels()
-    context_kernel = LoopKernel(core.context_kernels()[0])
+    context_kernel = LoopKernel(core.context_kernels()[0], training)
 
     # [batch, steps, gates]: the pre-net's part of the query network, outside the loop.
-    x = context_kernel.attach(core.hoist(prenet, weights))
-    weights, state_kernel = core.loop_weights(weights)
-    if state_kernel:
-        x = state_kernel.attach(x)
+    x = core.hoist(prenet, weights)
+    weights = core.loop_weights(weights, training)
     width = x.shape[-1]
     query_units = core.query_units
 
@@ -281,10 +280,7 @@ def _decode_all_recorded(
     query = outputs[..., :query_units]
     alignment = outputs[..., query_units:]
     context = ops.matmul(ops.cast(alignment, dtype), text.memory)
-    context_kernel.inputs = of_step_before(context)
-    if state_kernel:
-        state_kernel.inputs = of_step_before(query)
-    output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights)
+    output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights, training)
 
     # [batch, steps, reduction · (mels + 1)]
     kernel, bias = decoder.projection(reduction)

@@ -44,7 +44,7 @@ class MelCtc(Composite, keras.Model):  # type: ignore[misc]
         """Empty: it has no batch normalization."""
         return []
 
-    def call(self, mels: Tensor, frames: Tensor) -> Tensor:
+    def call(self, mels: Tensor, frames: Tensor, training: bool = False) -> Tensor:
         """Logits float32 [batch, frames, classes] of mels [batch, frames, bins], of which `frames` are real."""
 
         # [batch, frames], and as a factor [batch, frames, 1]: convolutions must see zeros beyond the end.
@@ -53,7 +53,7 @@ class MelCtc(Composite, keras.Model):  # type: ignore[misc]
         x = ops.cast(mels, "float32") * mask
         for convolution in self.convolutions:
             x = convolution(x) * mask
-        return self.classifier(self.recurrent(x, mask=real))
+        return self.classifier(self.recurrent(x, mask=real, training=training))
 
 
 def _glorot(seed: int) -> Any:

@@ -155,5 +155,5 @@ class GRUCore(DecoderCore):
 
         return x, tuple(new_states)
 
-    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
+    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any, training: bool) -> Tensor:
         return query

@@ -12,7 +12,7 @@ from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCo
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
 from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
-from voxline.training.recurrence import LSTM, LoopKernel, of_step_before, run_loop
+from voxline.training.recurrence import LSTM, LoopKernel, run_loop
 
 
 class LSTMWeights(layers.Layer):  # type: ignore[misc]
@@ -162,10 +162,9 @@ class LSTMCore(DecoderCore):
     def context_kernels(self) -> list[Tensor]:
         return [gates.cast(gates.context) for gates in self._both]
 
-    def loop_weights(self, weights: Any) -> tuple[Any, LoopKernel | None]:
+    def loop_weights(self, weights: Any, training: bool) -> list[tuple[Any, ...]]:
         (outer, recurrent, bias), *deeper = weights
-        kernel = LoopKernel(recurrent)
-        return [(outer, kernel, bias), *deeper], kernel
+        return [(outer, LoopKernel(recurrent, training), bias), *deeper]
 
     def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
         outer, _, bias = weights[0]
@@ -208,17 +207,17 @@ class LSTMCore(DecoderCore):
         gates = gates + ops.matmul(ops.cast(states[0], self.compute_dtype), recurrent)
         return self._advance(gates, states, mask)
 
-    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
+    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any, training: bool) -> Tensor:
         if self.output_lstm is None:
             return query
 
         gates = self.output_lstm
-        recurrent = LoopKernel(self.output_lstm.cast(self.output_lstm.recurrent))
+        recurrent = LoopKernel(self.output_lstm.cast(self.output_lstm.recurrent), training)
 
         # Query and context of all steps in one product: [batch, steps, 4 · units].
         joined = ops.concatenate([query, context], axis=-1)
         kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
-        x = recurrent.attach(ops.matmul(joined, kernel) + gates.cast(gates.bias))
+        x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
         width = x.shape[-1]
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
@@ -230,9 +229,7 @@ class LSTMCore(DecoderCore):
         # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
 
-        outputs = run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
-        recurrent.inputs = of_step_before(outputs)
-        return outputs
+        return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
 
     def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
         """Output and cell of a step, with zoneout (Krueger et al. 2017): both keep a share of the previous step."""
