@@ -263,6 +263,12 @@ def test_a_recognizer_that_hears_what_it_expects_is_named(
     assert "The recognizers hear different words" in page
     assert "trust the public one" in page
     assert "says little of the voice" not in page
+    assert "By the public recognizer:" in page
+
+
+def test_one_recognizer_is_not_asked_twice() -> None:
+    with pytest.raises(SettingsError, match="public_recognizer: 'own' is the round_trip_recognizer too"):
+        TtsEvaluateSettings.of({"round_trip_recognizer": "own", "public_recognizer": "own"})
 
 
 def test_a_recognizer_that_hears_no_recording_says_little(

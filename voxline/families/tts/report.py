@@ -138,9 +138,11 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
     sounds[_own_title(sample)] = sample.synthesized.waveform
     players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in sounds.items()))
     blocks = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_image(sample, synthesizer), caption)]
-    # A public recognizer that listens alone is shown; beside the own one it would say the same twice.
-    prefix = "" if "hypothesis" in result.details else "public_"
-    if f"{prefix}hypothesis" in result.details:
+    # What each recognizer heard: where they differ, a person listens.
+    listeners = [prefix for prefix in ("", "public_") if f"{prefix}hypothesis" in result.details]
+    for prefix in listeners:
+        if len(listeners) > 1:
+            blocks.append(small_print(f"By the {'public' if prefix else 'round-trip'} recognizer:"))
         texts = (result.details[f"{prefix}{name}"][:MAX_TEXT] for name in ("reference", "hypothesis"))
         blocks.append(word_diff(*texts))
     return Block("").join(blocks)

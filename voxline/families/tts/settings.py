@@ -517,6 +517,15 @@ class TtsEvaluateSettings(SpeechEvaluateSettings):
         description=f"the same, beside {PAUSES_SECONDS:g} s of pauses, above which it went on after the text",
     )
 
+    @pydantic.model_validator(mode="after")
+    def _two_recognizers(self) -> Self:
+        if self.public_recognizer and self.public_recognizer == self.round_trip_recognizer:
+            raise ValueError(
+                f"public_recognizer: {self.public_recognizer!r} is the round_trip_recognizer too, and would agree with "
+                "itself; name another, or leave one of them empty"
+            )
+        return self
+
     @property
     def pace(self) -> Pace:
         return Pace(self.min_symbol_seconds, self.max_symbol_seconds)
