@@ -1,16 +1,19 @@
 """Recurrent layers and loops over steps, with gradients that suit processors.
 
 Keras runs a recurrent layer as a loop, whose gradients transpose the matrix of the state in each step, which costs more
-than all else. `LoopKernel` does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weights and
-values, and multiply their input before the loop; where there is a GPU, they run as Keras runs them.
+than all else, and add up the gradient of the matrix step by step. `LoopKernel` and `LoopInput` do not. `LSTM`, `GRU`
+and `SimpleRNN` are Keras's layers, with the same weights and values, and multiply their input before the loop; where
+there is a GPU, they run as Keras runs them.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
+from tensorflow.python.eager.record import record_operation  # what `tf.custom_gradient` is made of
 
 from voxline.training.layers import Tensor
 
@@ -38,12 +41,24 @@ def run_loop(step: Any, inputs: Tensor, states: Sequence[Tensor]) -> Any:
 
 
 _PRODUCT = "VoxlineLoopProduct"
+_TERMS = "VoxlineLoopTerms"
+"""Named once for the whole process: `tf.custom_gradient` would keep each graph for as long as that lasts."""
 
 
 @tf.RegisterGradient(_PRODUCT)  # type: ignore[untyped-decorator]
 def _product_gradient(operation: Any, of_product: Tensor, *_: Any) -> tuple[Tensor, Tensor, None]:
     """Gradients of `[product, values, transposed matrix]`; that of the matrix goes through the product."""
     return of_product, tf.matmul(of_product, operation.inputs[2]), None
+
+
+@tf.RegisterGradient(_TERMS)  # type: ignore[untyped-decorator]
+def _terms_gradient(operation: Any, of_terms: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    """Gradients of `[terms, matrices…]`: the terms are added to the products, so theirs is that of each product."""
+    # [batch · steps, columns] and [batch · steps, values]
+    of_product = tf.reshape(of_terms, [-1, of_terms.shape[-1]])
+    multiplied = operation.graph.get_collection(f"{_TERMS}/{operation.name}")[-1]
+    rows = [tf.reshape(values, [-1, values.shape[-1]]) for values in multiplied]
+    return of_terms, *(tf.matmul(values, of_product, transpose_a=True) for values in rows)
 
 
 class LoopKernel:
@@ -55,22 +70,76 @@ class LoopKernel:
     Args:
       kernel: [values, columns].
       training: False: nobody asks for gradients, as in a SavedModel, which has no place for such a one.
+
+    Attributes:
+      gradient_in_loop: whether the products give the matrix its gradient; False where a `LoopInput` does.
     """
 
     def __init__(self, kernel: Tensor, training: bool = True) -> None:
-        self._kernel = kernel
-        self._transposed = ops.transpose(kernel) if training else None
+        self.kernel = tf.convert_to_tensor(kernel)
+        self.gradient_in_loop = True
+        self._transposed = ops.transpose(self.kernel) if training else None
+
+    @property
+    def has_own_gradient(self) -> bool:
+        """Whether gradients are its own: those of TensorFlow are what an eager computation has."""
+        return self._transposed is not None and not tf.executing_eagerly()
 
     def multiply(self, values: Tensor) -> Tensor:
         """The product with values [batch, values] of a step: [batch, columns]."""
-        if self._transposed is None or tf.executing_eagerly():
-            return ops.matmul(values, self._kernel)
-
-        # Named once for the whole process: `tf.custom_gradient` would keep each graph for as long as that lasts.
-        product = ops.matmul(ops.stop_gradient(values), self._kernel)
-        with tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": _PRODUCT}):
+        if not self.has_own_gradient:
+            return ops.matmul(values, self.kernel)
+        product = ops.matmul(ops.stop_gradient(values), self.kernel)
+        if not self.gradient_in_loop:
+            product = ops.stop_gradient(product)
+        with _gradients_of(_PRODUCT):
             product, _, _ = tf.identity_n([product, values, ops.stop_gradient(self._transposed)])
         return product
+
+
+class LoopInput:
+    """The input of a loop whose steps add it to products with matrices.
+
+    The gradient of each matrix is then one product over all steps, after the loop. The loop itself would compute one
+    in each step, of a few rows, and add it to the one before: it reads and writes the whole matrix each time.
+
+    Args:
+      terms: [batch, steps, columns]. A step must add them to the products as they are.
+      kernels: whose gradients are computed here.
+
+    Attributes:
+      terms: the loop's input.
+    """
+
+    def __init__(self, terms: Tensor, kernels: Sequence[LoopKernel]) -> None:
+        self.terms = terms
+        self._operation: Any = None
+        if kernels and all(kernel.has_own_gradient for kernel in kernels):
+            inputs = [terms, *(kernel.kernel for kernel in kernels)]
+            with _gradients_of(_TERMS):
+                outputs = tf.identity_n(inputs)
+            self.terms = outputs[0]
+            self._operation = outputs[0].op
+            # A tape knows an operation by its kind, whatever the graph says of it.
+            record_operation(_TERMS, outputs, inputs, functools.partial(_terms_gradient, self._operation))
+            for kernel in kernels:
+                kernel.gradient_in_loop = False
+
+    def record(self, multiplied: Sequence[Tensor]) -> None:
+        """Tells what each kernel has multiplied: [batch, steps, values], in the order of the terms."""
+        if self._operation is not None:
+            self._operation.graph.add_to_collection(f"{_TERMS}/{self._operation.name}", multiplied)
+
+
+def _gradients_of(name: str) -> Any:
+    """Gives `tf.identity_n` the gradient of a name."""
+    return tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": name})
+
+
+def before_each(outputs: Tensor) -> Tensor:
+    """What each step of a loop begins with, where that is the output of the step before, and zero at first."""
+    # [batch, steps, values]
+    return ops.pad(outputs[:, :-1], [[0, 0], [1, 0], [0, 0]])
 
 
 Step = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]

@@ -22,7 +22,7 @@ from voxline.families.tts.networks.decoder import (
     split_columns,
 )
 from voxline.training.layers import StepSeed, Tensor, length_mask
-from voxline.training.recurrence import LoopKernel, run_loop
+from voxline.training.recurrence import LoopInput, LoopKernel, before_each, run_loop
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function, for example `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
@@ -254,6 +254,8 @@ def _decode_all_recorded(
     # [batch, steps, gates]: the pre-net's part of the query network, outside the loop.
     x = core.hoist(prenet, weights)
     weights = core.loop_weights(weights, training)
+    state_kernels = [weight for weight in weights[0] if isinstance(weight, LoopKernel)]
+    loop_input = LoopInput(x, [context_kernel, *state_kernels])
     width = x.shape[-1]
     query_units = core.query_units
 
@@ -272,7 +274,9 @@ def _decode_all_recorded(
         return step_output, (context, alignment, cumulative + alignment, *query_states)
 
     # A loop has one tensor of inputs, so masks travel behind x, [batch, steps, gates + mask units].
-    inputs = x if perturb[0] is None else ops.concatenate([x, ops.cast(perturb[0], x.dtype)], axis=-1)
+    inputs = loop_input.terms
+    if perturb[0] is not None:
+        inputs = ops.concatenate([inputs, ops.cast(perturb[0], x.dtype)], axis=-1)
     start_states = core.start(ops.shape(text.memory)[0])[: core.query_states]
     outputs = run_loop(step, inputs, (*_initial_attention(text), *start_states))
 
@@ -280,7 +284,9 @@ def _decode_all_recorded(
     query = outputs[..., :query_units]
     alignment = outputs[..., query_units:]
     context = ops.matmul(ops.cast(alignment, dtype), text.memory)
-    output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights, training)
+    query = ops.cast(query, dtype)
+    loop_input.record([before_each(values) for values in (context, *[query] * len(state_kernels))])
+    output = core.deepen_all(query, context, perturb[1], weights, training)
 
     # [batch, steps, reduction · (mels + 1)]
     kernel, bias = decoder.projection(reduction)

@@ -12,7 +12,7 @@ from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCo
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
 from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
-from voxline.training.recurrence import LSTM, LoopKernel, run_loop
+from voxline.training.recurrence import LSTM, LoopInput, LoopKernel, before_each, run_loop
 
 
 class LSTMWeights(layers.Layer):  # type: ignore[misc]
@@ -218,6 +218,7 @@ class LSTMCore(DecoderCore):
         joined = ops.concatenate([query, context], axis=-1)
         kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
         x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
+        loop_input = LoopInput(x, [recurrent])
         width = x.shape[-1]
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
@@ -228,8 +229,12 @@ class LSTMCore(DecoderCore):
 
         # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
-
-        return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
+        inputs = loop_input.terms
+        if mask is not None:
+            inputs = ops.concatenate([inputs, ops.cast(mask, x.dtype)], axis=-1)
+        outputs = run_loop(step, inputs, start)
+        loop_input.record([before_each(ops.cast(outputs, self.compute_dtype))])
+        return outputs
 
     def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
         """Output and cell of a step, with zoneout (Krueger et al. 2017): both keep a share of the previous step."""
