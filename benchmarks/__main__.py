@@ -3,9 +3,12 @@
 python -m benchmarks [NAME …]
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks.table import processor
 
 HERE = Path(__file__).parent
 BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "synthesis", "orchestration")
@@ -26,6 +29,7 @@ def main(names: list[str]) -> None:
         head, succeeded = _run(name, head)
         if not succeeded:
             failed.append(name)
+    print(f"\nmeasured on {os.cpu_count()} cores of {processor()}")
     if failed:
         sys.exit(f"missed or failed: {', '.join(failed)}")
 

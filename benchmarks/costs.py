@@ -7,16 +7,14 @@ hour.
 import dataclasses
 import json
 import os
-import re
 from pathlib import Path
 
+from benchmarks.table import processor
 from voxline.store.files import atomic_write
 
 COSTS = Path(__file__).parent / "growth.json"
 LEAST = 500
 """Utterances from which on a cost is kept."""
-INSTRUCTIONS = ("amx_tile", "avx512f", "avx2")
-"""The widest first."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -64,12 +62,3 @@ def recorded() -> dict[str, dict[int, Cost]]:
         step: {int(size): Cost(cost["seconds"], cost["memory"], cost["files"]) for size, cost in by_size.items()}
         for step, by_size in known.items()
     }
-
-
-def processor() -> str:
-    """The processor's name, with its widest vector instructions."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    flags = set(text.split())
-    widest = next((flag for flag in INSTRUCTIONS if flag in flags), "")
-    return " ".join(filter(None, [name.group(1) if name else "unknown processor", widest]))

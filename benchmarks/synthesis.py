@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, peak_memory_row, print_table
 from voxline.families.tts import losses
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron2 import Tacotron2
@@ -45,7 +45,7 @@ CARD = 405
 
 def rows() -> list[Row]:
     """One training step, and decoding of one text with one and two frames a step."""
-    return [_training(), *(row for reduction in (1, 2) for row in _compiled(reduction))]
+    return [*_training(), *(row for reduction in (1, 2) for row in _compiled(reduction))]
 
 
 def build(reduction: int) -> Tacotron2:
@@ -54,7 +54,7 @@ def build(reduction: int) -> Tacotron2:
     return Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, mean=[0.0] * MELS, deviation=[1.0] * MELS)
 
 
-def _training() -> Row:
+def _training() -> list[Row]:
     model, random = build(2), np.random.default_rng(1)
     labels = random.integers(0, SYMBOLS, (BATCH, TEXT)).astype(np.int32)
     counts, frames = np.full(BATCH, TEXT, np.int32), np.full(BATCH, 2 * STEPS, np.int32)
@@ -75,16 +75,15 @@ def _training() -> Row:
     def ours() -> float:
         return _median(lambda step: learn(tf.constant([1, step])).numpy())
 
-    return _row(
-        f"training step, Tacotron 2 ({model.count_params():,} weights), share of PyTorch eager's",
-        *_in_turns(model, ours, {"what": "step", "batch": BATCH, "text": TEXT, "steps": STEPS, "reduction": 2}),
-    )
-
-
-def _row(name: str, mine: list[float], theirs: list[float]) -> Row:
+    shape = {"what": "step", "batch": BATCH, "text": TEXT, "steps": STEPS, "reduction": 2}
+    mine, theirs, peer_bytes = _in_turns(model, ours, shape)
+    name = f"training step, Tacotron 2 ({model.count_params():,} weights)"
+    texts = [f"{statistics.median(times) * 1000:.0f} ms" for times in (mine, theirs)]
     ratio = statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
-    ours, peer = (f"{statistics.median(times) * 1000:.0f} ms" for times in (mine, theirs))
-    return Row.of(name, ours, peer, ratio, "<=", 0.65)
+    return [
+        Row.of(f"{name}, share of PyTorch eager's", texts[0], texts[1], ratio, "<=", 0.65),
+        peak_memory_row(name, peer_bytes),
+    ]
 
 
 class _Voice(tf.Module):  # type: ignore[misc]
@@ -118,7 +117,7 @@ def _compiled(reduction: int) -> list[Row]:
 def _speaking(model: Tacotron2, speak: Any, reduction: int, how: str) -> list[Row]:
     labels = tf.constant(np.random.default_rng(1).integers(0, SYMBOLS, (1, SPOKEN_TEXT)), tf.int32)
     shape = {"what": "speak", "batch": 1, "text": SPOKEN_TEXT, "steps": SPOKEN_STEPS, "reduction": reduction}
-    mine, theirs = _in_turns(model, lambda: _median(lambda _: speak(labels)), shape)
+    mine, theirs, _ = _in_turns(model, lambda: _median(lambda _: speak(labels)), shape)
     made = SPOKEN_STEPS * reduction
     speed, peer = made / statistics.median(mine), made / statistics.median(theirs)
     ratio = statistics.median(other / one for one, other in zip(mine, theirs, strict=True))
@@ -129,12 +128,15 @@ def _speaking(model: Tacotron2, speak: Any, reduction: int, how: str) -> list[Ro
     ]
 
 
-def _in_turns(model: Tacotron2, ours: Any, shape: dict[str, Any]) -> tuple[list[float], list[float]]:
+def _in_turns(model: Tacotron2, ours: Any, shape: dict[str, Any]) -> tuple[list[float], list[float], int]:
+    """Seconds of each round, ours and the peer's; and bytes that the peer's process took."""
     mine, theirs = [], []
+    peer_bytes = 0
     for _ in range(ROUNDS):
         mine.append(ours())
-        theirs.append(_peer_seconds(model, shape))
-    return mine, theirs
+        seconds, peer_bytes = _run_peer(model, shape)
+        theirs.append(seconds)
+    return mine, theirs, peer_bytes
 
 
 def _median(run: Any) -> float:
@@ -146,7 +148,7 @@ def _median(run: Any) -> float:
     return statistics.median(seconds[WARM_UP:])
 
 
-def _peer_seconds(model: Tacotron2, shape: dict[str, Any]) -> float:
+def _run_peer(model: Tacotron2, shape: dict[str, Any]) -> tuple[float, int]:
     settings = model.settings
     size = {
         **shape,
@@ -176,7 +178,7 @@ def _peer_seconds(model: Tacotron2, shape: dict[str, Any]) -> float:
     # The same model but for the biases of LSTMs, of which PyTorch counts two.
     if abs(result["weights"] - trained) > 0.01 * trained:
         sys.exit(f"benchmarks.synthesis: {trained:,} weights against {result['weights']:,}: not the same model")
-    return float(statistics.median(result["seconds"][WARM_UP:]))
+    return float(statistics.median(result["seconds"][WARM_UP:])), result["bytes"]
 
 
 def main() -> None:

@@ -1,9 +1,16 @@
 """The table that `make bench` prints: each figure next to a peer's, measured in the same run."""
 
 import dataclasses
+import os
+import re
+import resource
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
+
+INSTRUCTIONS = ("amx_tile", "avx512f", "avx2")
+"""The widest first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +42,26 @@ class Row:
         return cls(name, ours, peer, ratio, f"{bound} {limit:g}", ratio >= limit if bound == ">=" else ratio <= limit)
 
 
+def peak_memory_row(name: str, peer_bytes: int) -> Row:
+    """The largest resident memory of this process until now beside that of a peer's process, libraries included."""
+    own_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    texts = [f"{size / 1e9:.2f} GB" for size in (own_bytes, peer_bytes)]
+    return Row.of(f"{name}: memory, x PyTorch's", texts[0], texts[1], own_bytes / peer_bytes, "<=", 1.0)
+
+
+def processor() -> str:
+    """The processor's name, with its widest vector instructions."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    flags = set(text.split())
+    widest = next((flag for flag in INSTRUCTIONS if flag in flags), "")
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    limited = f"(oneDNN by {limit} alone)" if limit else ""
+    return " ".join(filter(None, [name.group(1) if name else "unknown processor", widest, limited]))
+
+
 def print_table(rows: Iterable[Row]) -> None:
-    """Prints the rows as a Markdown table; exits with status 1 if one misses its target.
+    """Prints rows as a Markdown table, the processor to standard error; exits with status 1 if one misses its target.
 
     >>> print_table([Row.of("reading", "1 ms", "30 ms", 30.0, ">=", 20)])
     | what    | ours | peer  | ratio | target |    |
@@ -50,6 +75,7 @@ def print_table(rows: Iterable[Row]) -> None:
     cells.insert(1, ["-" * max(width, 2) for width in widths])
     for line in cells:
         print("| " + " | ".join(cell.ljust(max(width, 2)) for cell, width in zip(line, widths, strict=True)) + " |")
+    print(f"measured on {os.cpu_count()} cores of {processor()}", file=sys.stderr)
     missed = [row.name for row in rows if not row.ok]
     if missed:
         sys.exit(f"missed: {', '.join(missed)}")

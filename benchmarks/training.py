@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, peak_memory_row, print_table
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
@@ -64,21 +64,26 @@ def rows() -> list[Row]:
     )
     ours: list[float] = []
     peer: list[float] = []
+    peer_bytes = 0
     for _ in range(ROUNDS):
         ours.append(_step_seconds(module, batch))
-        peer.append(_peer_seconds(frames, labels, module.model.count_params()))
+        seconds, peer_bytes = _run_peer(frames, labels, module.model.count_params())
+        peer.append(seconds)
     step, theirs = statistics.median(ours), statistics.median(peer)
+    name = f"training step, Deep Speech 2 ({module.model.count_params():,} weights)"
+    memory = peak_memory_row(name, peer_bytes)
     with tempfile.TemporaryDirectory() as folder:
         reading = _reading_seconds(dataset, Path(folder))
     return [
         Row.of(
-            f"training step, Deep Speech 2 ({module.model.count_params():,} weights), share of PyTorch eager's",
+            f"{name}, share of PyTorch eager's",
             f"{step * 1000:.0f} ms",
             f"{theirs * 1000:.0f} ms",
             statistics.median(mine / other for mine, other in zip(ours, peer, strict=True)),
             "<=",
             0.6,
         ),
+        memory,
         Row.of(
             "reading a batch from TFRecord, x the step that eats it",
             f"{reading * 1000:.2f} ms",
@@ -99,7 +104,8 @@ def _step_seconds(module: AsrTrainModule, batch: Batch) -> float:
     return statistics.median(seconds[WARM_UP:])
 
 
-def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float:
+def _run_peer(frames: np.ndarray, labels: np.ndarray, weights: int) -> tuple[float, int]:
+    """Seconds of the peer's step, and bytes that its process took."""
     model = SETTINGS.model
     shape = {
         "threads": len(os.sched_getaffinity(0)),
@@ -120,7 +126,7 @@ def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float
     # The same model but for the biases of convolutions (ours have none) and of GRUs (each library has its own count).
     if abs(result["weights"] - weights) > 0.02 * weights:
         sys.exit(f"benchmarks.training: {weights:,} weights against {result['weights']:,}: not the same model")
-    return statistics.median(result["seconds"][WARM_UP:])
+    return statistics.median(result["seconds"][WARM_UP:]), result["bytes"]
 
 
 def _reading_seconds(dataset: Dataset, folder: Path) -> float:

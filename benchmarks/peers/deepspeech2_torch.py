@@ -5,6 +5,7 @@ labels, symbols, convolutions, recurrent layers, steps), and prints seconds a st
 """
 
 import json
+import resource
 import sys
 import time
 
@@ -78,7 +79,8 @@ def main() -> None:
         optimizer.step()
         seconds.append(time.perf_counter() - start)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    json.dump({"seconds": seconds, "weights": weights, "version": torch.__version__}, sys.stdout)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    json.dump({"seconds": seconds, "bytes": peak, "weights": weights, "version": torch.__version__}, sys.stdout)
 
 
 if __name__ == "__main__":

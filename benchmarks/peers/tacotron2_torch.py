@@ -5,6 +5,7 @@ steps fed with recorded frames where `what` is "step", of free-running decodings
 """
 
 import json
+import resource
 import sys
 import time
 
@@ -155,7 +156,8 @@ def main() -> None:
             model.synthesize(labels, size["steps"])
             seconds.append(time.perf_counter() - start)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    json.dump({"seconds": seconds, "weights": weights, "version": torch.__version__}, sys.stdout)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    json.dump({"seconds": seconds, "bytes": peak, "weights": weights, "version": torch.__version__}, sys.stdout)
 
 
 if __name__ == "__main__":
