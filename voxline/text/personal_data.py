@@ -43,6 +43,9 @@ _HANZI = dict(zip("零〇幺一二两三四五六七八九", "0011223456789", st
 _WORD = "|".join(_WORDS)
 _DIGIT = rf"(?:\b(?:(?:double|triple)\s+)?(?:{_WORD})\b|[{''.join(_HANZI)}]|\d)"
 _RUN = lazy_pattern(rf"\+?\(?{_DIGIT}(?:[\s().\-–]{{0,3}}(?:,\s)?{_DIGIT}){{5,}}[xX]?(?!\w)", re.IGNORECASE)
+_RUN_DIGITS = 6
+"""Digits that a match of it has at least."""
+_ASCII_WORD = lazy_pattern(r"\w+", re.ASCII)
 _ELEMENT = lazy_pattern(rf"(double|triple)?\s*\b({_WORD})\b|([{''.join(_HANZI)}])|(\d)|([xX])$", re.IGNORECASE)
 _SPOKEN = frozenset([*_WORDS, *_TIMES])
 _HANZI_RUN = lazy_pattern(f"[{''.join(_HANZI)}]{{6}}")
@@ -194,7 +197,7 @@ def _candidates(text: str) -> Iterator[tuple[str, int, int]]:
 
     # Dates are runs of digits too.
     without_dates = _DATE.sub(lambda date: "/" * len(date[0]), text) if has_digits else text
-    for match in _RUN.finditer(without_dates):
+    for match in _RUN.finditer(without_dates) if has_digits or _may_have_run(folded) else ():
         run = match[0].rstrip(" ().-")
         if kind := _kind_of_run(run):
             yield kind, match.start(), match.start() + len(run)
@@ -203,6 +206,11 @@ def _candidates(text: str) -> Iterator[tuple[str, int, int]]:
             digits = "".join(map(_four_digits, _FOUR.findall(match[0])))
             if _is_card(digits):
                 yield CARD, *match.span()
+
+
+def _may_have_run(folded: str) -> bool:
+    """Returns whether a text without written digits may have a run: to look for one takes ten times as long."""
+    return not folded.isascii() or sum(map(_WORDS.__contains__, _ASCII_WORD.findall(folded))) >= _RUN_DIGITS
 
 
 def _places(kind: str, pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
