@@ -20,11 +20,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, AnyStr, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, AnyStr, NamedTuple, Protocol, TypeVar
 
 from voxline.errors import WorkError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
 MAX_JSON_BYTES = 64 << 20
@@ -220,7 +221,7 @@ def load_npz(path: Path | str, limit: int | None = None) -> "dict[str, npt.NDArr
 
 
 def load_npy(source: Path | str | bytes, name: str = "array") -> "npt.NDArray[Any]":
-    """Reads an array: a .npy file, or the bytes of one.
+    """Reads an array: a .npy file, or the bytes of one, which the array then shares and does not change.
 
     Args:
       name: names the bytes in messages.
@@ -230,13 +231,59 @@ def load_npy(source: Path | str | bytes, name: str = "array") -> "npt.NDArray[An
       ValueError: it is damaged, holds Python objects, or its header states another size than it has.
     """
     if isinstance(source, bytes):
-        return _read_array(io.BytesIO(source), len(source), name)
+        return _share_array(source, name)
     with open_regular(source) as file:
         return _read_array(file, os.fstat(file.fileno()).st_size, source)
 
 
+def _share_array(data: bytes, name: str) -> "npt.NDArray[Any]":
+    import numpy as np
+
+    head = _read_array_head(file := io.BytesIO(data), len(data), name)
+    if len(data) != file.tell() + head.bytes:
+        raise _other_size(name, head)
+    return head.shaped(np.frombuffer(data, np.uint8, offset=file.tell()) if head.bytes else np.empty(0, np.uint8))
+
+
 def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[Any]":
-    """Reads an array in numpy's format whose header and data take `size` bytes.
+    """Reads an array in numpy's format whose header and data take `size` bytes."""
+    import numpy as np
+
+    # Filled as the bytes arrive: a header alone must not claim the memory.
+    head = _read_array_head(file, size, path)
+    flat = np.empty(head.bytes, np.uint8)
+    filled = 0
+    while filled < head.bytes and (data := file.read(min(head.bytes - filled, _CHUNK))):
+        flat[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
+        filled += len(data)
+    if filled < head.bytes or file.read(1):
+        raise _other_size(path, head)
+    return head.shaped(flat)
+
+
+class _ArrayHead(NamedTuple):
+    """What the head of an array says.
+
+    Attributes:
+      bytes: of its data.
+    """
+
+    dtype: "np.dtype[Any]"
+    shape: tuple[int, ...]
+    fortran: bool
+    bytes: int
+
+    def shaped(self, flat: "npt.NDArray[np.uint8]") -> "npt.NDArray[Any]":
+        """The array of some data."""
+        return flat.view(self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
+
+
+def _other_size(path: Path | str, head: _ArrayHead) -> ValueError:
+    return ValueError(f"{path}: the head of an array states {head.bytes:,} bytes, and more or fewer follow it")
+
+
+def _read_array_head(file: IO[bytes], size: int, path: Path | str) -> _ArrayHead:
+    """Reads the head of an array in numpy's format; head and data take `size` bytes.
 
     numpy's reader of headers is not used: it parses them as Python, and CPython's parser keeps its depth for the whole
     process, so another thread that parses makes it fail now and then ("AST constructor recursion depth mismatch").
@@ -263,14 +310,4 @@ def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[An
     stated = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or stated > size:
         raise ValueError(f"{path}: the head of an array states {stated:,} bytes, and {size:,} are there")
-
-    # Filled as the bytes arrive: a header alone must not claim the memory.
-    flat = np.empty(stated, np.uint8)
-    filled = 0
-    while filled < stated and (data := file.read(min(stated - filled, _CHUNK))):
-        flat[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
-        filled += len(data)
-    if filled < stated or file.read(1):
-        raise ValueError(f"{path}: the head of an array states {stated:,} bytes, and more or fewer follow it")
-    array: npt.NDArray[Any] = flat.view(dtype).reshape(shape, order="F" if fortran else "C")
-    return array
+    return _ArrayHead(dtype, shape, fortran, stated)
