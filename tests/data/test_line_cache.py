@@ -48,6 +48,15 @@ def test_an_entry_is_read_again_by_its_offset_and_copied_as_it_is(tmp_path: Path
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "convert").read_bytes()
 
 
+@pytest.mark.parametrize("left_out", ["", "a", "d", "bc", "ac", "abcd"])
+def test_entries_that_are_not_wanted_are_passed_over(left_out: str, tmp_path: Path) -> None:
+    write(tmp_path / "convert", list("abcd"))
+    with LineCache(tmp_path / "convert") as cache:
+        ends = {entry.offset: entry.offset + len(entry.raw) for entry in cache if entry.fields[0].decode() in left_out}
+        names = [entry.fields[0].decode() for entry in cache.entries(ends)]
+    assert names == [name for name in "abcd" if name not in left_out]
+
+
 def test_any_damage_makes_the_cache_empty(tmp_path: Path) -> None:
     file = tmp_path / "convert"
     write(file, ["a", "b"])

@@ -17,7 +17,7 @@ import json
 import os
 import zlib
 from binascii import unhexlify
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -36,6 +36,8 @@ _FOOTER_BYTES = 65_536
 _CHECKSUM_BYTES = 9
 """Of the last line, with its end."""
 _CHUNK = 1 << 16
+_ENTRIES_BUFFER = 1 << 18
+"""Bytes that are read at a time. An entry has some kilobytes, and one that ends in the next buffer is copied twice."""
 
 PIECE_LINES = 32
 """Lines of a piece, on average: with fewer a piece costs more than its lines, with more a change costs more lines."""
@@ -111,9 +113,22 @@ class LineCache:
         return self._take()
 
     def __iter__(self) -> Iterator[CacheEntry]:
-        self._seek(0)
-        while self._next:
-            yield self._take()
+        return self.entries({})
+
+    def entries(self, without: Mapping[int, int]) -> Iterator[CacheEntry]:
+        """The entries in their order.
+
+        Args:
+          without: bytes at which entries begin that are left out, and at which each of them ends.
+        """
+        offset = 0
+        while offset < self._end:
+            if offset in without:
+                offset = without[offset]
+                continue
+            entry = self.read(offset)
+            offset += len(entry.raw)
+            yield entry
 
     def check(self) -> None:
         """Checks that no purge has removed the cache since it was opened.
@@ -131,7 +146,7 @@ class LineCache:
           OSError, ValueError, KeyError, TypeError: it is absent, damaged, or of another version.
         """
         with contextlib.ExitStack() as files:
-            lines = files.enter_context(open(self.file, "rb", FILE_BUFFER))
+            lines = files.enter_context(open(self.file, "rb", _ENTRIES_BUFFER))
 
             # The last line is the checksum of all bytes before it.
             summed = lines.seek(0, os.SEEK_END) - _CHECKSUM_BYTES
@@ -160,8 +175,8 @@ class LineCache:
         offset = self._next_at
         self._next_at = offset + len(raw)
         self._next = self._lines.readline() if self._next_at < self._end else b""
-        fields = raw.split(b"\t")
-        return CacheEntry(offset, raw, fields[1:-1], fields[-1])
+        head, _, output = raw.rpartition(b"\t")  # to look for tabs in the output would take longer than to read it
+        return CacheEntry(offset, raw, head.split(b"\t")[1:], output)
 
     def _seek(self, offset: int) -> None:
         if self._lines:
