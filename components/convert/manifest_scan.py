@@ -15,10 +15,18 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from voxline.components.convert.jobs import CLIPPED_FROM
 from voxline.components.convert.wav_pool import WavPool
-from voxline.data.json_codec import parse_json
+from voxline.data.json_codec import encode_json, parse_json
 from voxline.data.line_cache import LineCache, iter_pieces
-from voxline.data.manifest import Utterance, localize_audio, manifest_path, parse_utterance, utterance_from_values
+from voxline.data.manifest import (
+    NEGATIVE,
+    Utterance,
+    localize_audio,
+    manifest_path,
+    parse_utterance,
+    utterance_from_values,
+)
 from voxline.errors import WorkError
 from voxline.store.hashing import (
     DIGEST_BYTES,
@@ -39,6 +47,10 @@ _PLACE_BITS = 8
 _LAST_PLACE = (1 << _PLACE_BITS) - 1
 _PLACE_BYTES = 8
 """A place in the line cache is the byte of an entry, and the number of a line in its piece in these low bits."""
+
+NEGATIVE_MARK = encode_json({NEGATIVE: True})[1:-1].encode()
+"""Within a line of JSON; in a text its quotes would be escaped."""
+CLIPPED_MARK = encode_json({CLIPPED_FROM: 0})[1:-2].encode()
 
 
 class LineStatus(enum.IntEnum):
@@ -86,6 +98,25 @@ class KeptPiece(msgspec.Struct, array_like=True):
     def digest(self, digests: str, number: int) -> bytes:
         """One of its digests."""
         return bytes.fromhex(digests[number * HASH_CHARACTERS : (number + 1) * HASH_CHARACTERS])
+
+    def part(self, begin: int, end: int) -> "KeptPiece":
+        """Some of its lines."""
+        hexadecimal = slice(begin * HASH_CHARACTERS, end * HASH_CHARACTERS)
+        part = KeptPiece(
+            lines=self.lines[hexadecimal],
+            identities=self.identities[hexadecimal],
+            converted=self.converted[hexadecimal],
+            wavs=self.wavs[begin:end],
+            samples=self.samples[begin:end],
+            reasons=self.reasons[begin:end],
+            outputs=self.outputs[begin:end],
+            complete=False,
+        )
+        if self.negatives or self.clipped:
+            lines = [bytes(line) for line, reason in zip(part.outputs, part.reasons, strict=True) if not reason]
+            part.negatives = sum(NEGATIVE_MARK in line for line in lines)
+            part.clipped = sum(CLIPPED_MARK in line for line in lines)
+        return part
 
 
 decode_piece: Callable[[bytes], KeptPiece] = msgspec.json.Decoder(KeptPiece).decode
@@ -239,10 +270,18 @@ class ManifestScan:
             f"{self.file}: removed while it was being read, probably by a purge; run ingest again, then this"
         )
 
-    def kept(self, number: int) -> tuple[KeptPiece, int]:
-        """Returns the piece of the last run that has a CACHED line of a piece without an entry, and its place there."""
+    def kept(self, number: int, stop: int) -> KeptPiece:
+        """Returns the outcome of a CACHED line of a piece without an entry, and of those after it that followed it.
+
+        Args:
+          stop: number of a line before which this ends.
+        """
         location = self.locations[number]
-        return self._kept_piece(location >> _PLACE_BITS), location & _LAST_PLACE
+        end = number + 1
+        while end < stop and self.statuses[end] == LineStatus.CACHED and self.locations[end] == location + end - number:
+            end += 1
+        place = location & _LAST_PLACE
+        return self._kept_piece(location >> _PLACE_BITS).part(place, place + end - number)
 
     def _kept_piece(self, entry: int) -> KeptPiece:
         # Lines mostly follow each other as they did.
@@ -278,8 +317,9 @@ class ManifestScan:
         self.digests += unhexlify(piece.identities)
 
     def _scan(self) -> None:
-        # First whole pieces; of the others their numbers, and the byte offsets of their lines.
-        reused: set[int] = set()
+        # First whole pieces, and where their entries begin and end; of the others their numbers, and the byte
+        # offsets of their lines.
+        reused: dict[int, int] = {}
         changed: list[tuple[int, array[int]]] = []
         with self._opened() as lines:
             offset = 0
@@ -288,7 +328,7 @@ class ManifestScan:
                 last_piece = decode_piece(entry.output) if entry else None
                 if entry and last_piece and self._can_reuse(last_piece):
                     self._add_kept(digest, entry.offset, last_piece)
-                    reused.add(entry.offset)
+                    reused[entry.offset] = entry.offset + len(entry.raw)
                     offset += sum(map(len, piece))
                     continue
 
@@ -308,12 +348,12 @@ class ManifestScan:
             self.check()  # if it changed, that is why
             raise
 
-    def _scan_lines(self, changed: "list[tuple[int, array[int]]]", reused: set[int]) -> None:
+    def _scan_lines(self, changed: "list[tuple[int, array[int]]]", reused: dict[int, int]) -> None:
         """Scans the lines of pieces that have changed.
 
         Args:
           changed: (number of the piece, byte offsets of its lines).
-          reused: entries of the cache whose lines are in other pieces.
+          reused: entries of the cache whose lines are in other pieces: where each begins and ends.
         """
         places = self._index_lines(reused) if changed else DigestMap(0)
 
@@ -321,11 +361,13 @@ class ManifestScan:
         new: list[tuple[int, int, Utterance]] = []
         lines = self.lines_at(itertools.chain.from_iterable(offsets for _, offsets in changed))
         for piece, offsets in changed:
-            for number, offset in enumerate(offsets, start=self.pieces[piece].first):
-                line = next(lines)
-                if (place := places.find(hash_digest(line))) and self._take_kept(number, int.from_bytes(place)):
-                    continue
+            first = self.pieces[piece].first
+            lines_of_piece = list(itertools.islice(lines, len(offsets)))
+            self._take_kept(first, [places.find(hash_digest(line)) for line in lines_of_piece])
 
+            for number, (offset, line) in enumerate(zip(offsets, lines_of_piece, strict=True), start=first):
+                if self.statuses[number] == LineStatus.CACHED:
+                    continue
                 self.uncached.append(offset)
                 utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
                 if utterance.audio_hash:
@@ -336,28 +378,45 @@ class ManifestScan:
                     new = []
         self._look_up(new)
 
-    def _index_lines(self, without: set[int]) -> DigestMap:
+    def _index_lines(self, without: dict[int, int]) -> DigestMap:
         """The places of all lines in the cache, without those of some entries, by the digests of the lines."""
         places = DigestMap(_PLACE_BYTES)
-        for entry in self.cache:
-            if entry.offset in without:
-                continue
+        for entry in self.cache.entries(without):
             digests = unhexlify(decode_piece(entry.output).lines)
             for number, at in enumerate(range(0, len(digests), DIGEST_BYTES)):
                 place = entry.offset << _PLACE_BITS | number
                 places.put(digests[at : at + DIGEST_BYTES], place.to_bytes(_PLACE_BYTES))
         return places
 
-    def _take_kept(self, number: int, location: int) -> bool:
-        """Takes a line from the cache; returns False if its WAV is not whole."""
+    def _take_kept(self, first: int, places: list[bytes | None]) -> None:
+        """Takes lines that follow each other from the cache, unless a WAV is not whole.
+
+        Args:
+          first: number of the first line.
+          places: of the lines; None: it is not in the cache.
+        """
+        # Most of them followed each other in the last manifest too, and are taken together.
+        at = 0
+        locations = [int.from_bytes(place) if place else None for place in places]
+        while at < len(locations):
+            end = at + 1
+            if (location := locations[at]) is not None:
+                while end < len(locations) and locations[end] == location + end - at:
+                    end += 1
+                self._take_run(first + at, location, end - at)
+            at = end
+
+    def _take_run(self, number: int, location: int, count: int) -> None:
         piece = self._kept_piece(location >> _PLACE_BITS)
-        place = location & _LAST_PLACE
-        if not self.pool.are_whole([piece.wavs[place]], [piece.samples[place]]):
-            return False
-        self.statuses[number] = LineStatus.CACHED
-        self.locations[number] = location
-        self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = piece.digest(piece.identities, place)
-        return True
+        begin = location & _LAST_PLACE
+        end = begin + count
+        if not self.pool.are_whole(piece.wavs[begin:end], piece.samples[begin:end]):
+            return  # each of them is looked up in the logs
+        stop = number + count
+        identities = piece.identities[begin * HASH_CHARACTERS : end * HASH_CHARACTERS]
+        self.statuses[number:stop] = bytes([LineStatus.CACHED]) * count
+        self.locations[number:stop] = array("Q", range(location, location + count))
+        self.digests[number * DIGEST_BYTES : stop * DIGEST_BYTES] = unhexlify(identities)
 
     def _set_digest(self, number: int, utterance: Utterance) -> None:
         self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = utterance.digest()

@@ -13,11 +13,18 @@ import msgspec
 
 from voxline.audio.containers import RAW_FORMAT_KEY
 from voxline.components.convert.jobs import CLIPPED_FROM, RejectedRecording
-from voxline.components.convert.manifest_scan import KeptPiece, LastRun, LineStatus, ManifestScan, decode_piece
+from voxline.components.convert.manifest_scan import (
+    CLIPPED_MARK,
+    NEGATIVE_MARK,
+    KeptPiece,
+    LastRun,
+    LineStatus,
+    ManifestScan,
+    decode_piece,
+)
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import write_fingerprint
-from voxline.data.json_codec import encode_json
 from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.data.manifest import (
     MANIFEST_FILE,
@@ -55,11 +62,6 @@ class OutputLine(NamedTuple):
     converted: bytes = b""
     wav: str = ""
     samples: int = 0
-
-
-_NEGATIVE_MARK = encode_json({NEGATIVE: True})[1:-1].encode()
-"""Within a line of JSON; in a text its quotes would be escaped."""
-_CLIPPED_MARK = encode_json({CLIPPED_FROM: 0})[1:-2].encode()
 
 
 class OutputBuilder:
@@ -155,15 +157,22 @@ def write_output(
                     continue
 
                 new_piece = _PieceBuilder()
-                for number in range(piece.first, piece.first + piece.lines):
+                number = piece.first
+                end = piece.first + piece.lines
+                while number < end:
                     if scan.statuses[number] == LineStatus.CACHED:
-                        line_output, line_digest = _kept_output(*scan.kept(number))
-                    else:
-                        offset, line = next(new_lines)
-                        line_output = builder.build(number, scan.utterance(offset, line))
-                        line_digest = hash_digest(line) if scan.states_audio_hash(offset) else b""
+                        kept = scan.kept(number, end)
+                        output.write_piece(kept)
+                        new_piece.extend(kept)
+                        number += len(kept)
+                        continue
+
+                    offset, line = next(new_lines)
+                    line_output = builder.build(number, scan.utterance(offset, line))
+                    line_digest = hash_digest(line) if scan.states_audio_hash(offset) else b""
                     output.write(line_output)
                     new_piece.add(line_output, line_digest, scan.digest(number))
+                    number += 1
                 cached.add(piece.digest, output=new_piece.encode())
             scan.check()
 
@@ -220,7 +229,7 @@ class _OutputWriter:
         """Writes the outputs of a piece."""
         if any(piece.reasons):
             for place in range(len(piece)):
-                self.write(_kept_output(piece, place)[0])
+                self.write(_kept_output(piece, place))
             return
         self._manifest.write(b"\n".join([*piece.outputs, b""]))
         self.converted += len(piece)
@@ -236,22 +245,21 @@ class _OutputWriter:
         else:
             self._manifest.write(output.line)
             self.converted += 1
-            self.negatives += _NEGATIVE_MARK in output.line
-            self.clipped += _CLIPPED_MARK in output.line
+            self.negatives += NEGATIVE_MARK in output.line
+            self.clipped += CLIPPED_MARK in output.line
             self.fingerprint.add(output.converted)
 
 
-def _kept_output(piece: KeptPiece, place: int) -> tuple[OutputLine, bytes]:
-    """The output of a line that was kept, and the digest of the line."""
+def _kept_output(piece: KeptPiece, place: int) -> OutputLine:
+    """The output of a line that was kept."""
     reason = piece.reasons[place]
-    output = OutputLine(
+    return OutputLine(
         bytes(piece.outputs[place]) + b"\n",
         reason,
         converted=b"" if reason else piece.digest(piece.converted, place),
         wav=piece.wavs[place],
         samples=piece.samples[place],
     )
-    return output, piece.digest(piece.lines, place)
 
 
 class _PieceBuilder:
@@ -277,9 +285,22 @@ class _PieceBuilder:
         piece.samples.append(output.samples)
         piece.reasons.append(output.reason)
         if not output.reason:
-            piece.negatives += _NEGATIVE_MARK in output.line
-            piece.clipped += _CLIPPED_MARK in output.line
+            piece.negatives += NEGATIVE_MARK in output.line
+            piece.clipped += CLIPPED_MARK in output.line
         piece.outputs.append(msgspec.Raw(output.line.rstrip(b"\n")))
+
+    def extend(self, kept: KeptPiece) -> None:
+        """Adds lines as the last run kept them."""
+        piece = self._piece
+        piece.lines += kept.lines
+        piece.identities += kept.identities
+        piece.converted += kept.converted
+        piece.wavs += kept.wavs
+        piece.samples += kept.samples
+        piece.reasons += kept.reasons
+        piece.outputs += kept.outputs
+        piece.negatives += kept.negatives
+        piece.clipped += kept.clipped
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self._piece) + b"\n"
