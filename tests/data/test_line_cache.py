@@ -1,12 +1,13 @@
 """The line cache: lines are found in any order, and a damaged file is empty."""
 
+import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.data.line_cache import LineCache, write_line_cache
+from voxline.data.line_cache import MAX_PIECE_LINES, LineCache, iter_pieces, write_line_cache
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_digest
 
@@ -98,3 +99,15 @@ def test_a_cache_that_a_purge_removes_is_refused(tmp_path: Path) -> None:
         (tmp_path / "convert").unlink()
         with pytest.raises(WorkError, match="removed while it was being read, probably by a purge"):
             cache.check()
+
+
+def test_changes_all_over_a_manifest_leave_most_of_its_pieces() -> None:
+    lines = [b"%d\n" % number for number in range(20_000)]
+    changed = [b"c" + line if number % 100 == 50 else line for number, line in enumerate(lines)]
+    before, after = (dict(iter_pieces(io.BytesIO(b"".join(part)), "")) for part in (lines, changed))
+    assert [line for piece in after.values() for line in piece] == changed
+    assert max(map(len, after.values())) < MAX_PIECE_LINES
+
+    # Of the 100 lines to the next change, one costs less than the half.
+    parsed = sum(len(after[digest]) for digest in after.keys() - before.keys())
+    assert parsed < 0.45 * len(lines)
