@@ -252,8 +252,9 @@ class _RowCollector:
         self.clips += bytes.fromhex(piece.clips)
         self.lines.extend([offset + begin for begin in piece.offsets])
 
-        self.row_bytes.extend([size + 1 for size in (memoryview(row).nbytes for row in piece.rows)])
-        self._rows.write(b"\n".join([*piece.rows, b""]))
+        rows = b"\n".join([*piece.rows, b""])
+        self.row_bytes.extend([len(row) + 1 for row in rows.split(b"\n")[:-1]])
+        self._rows.write(rows)
 
     def _check_label(self, values: dict[str, Any]) -> Reject | None:
         # Of utterances with the same id the first one counts.

@@ -51,10 +51,18 @@ def encode_row(values: Mapping[str, Any]) -> str:
     '{"id":"a","split":"train","speaker":"","text":"b","duration":1,"offset":0.0,"audio_hash":"c","sex":"F"}\\n'
     """
     # The order of keys is fixed, for files that are equal byte by byte.
-    row = {"id": values["id"], "split": values.get("split", "train"), "speaker": values.get("speaker", "")}
-    row |= {"text": values["text"], "duration": values["duration"], "offset": values.get("offset", 0.0)}
-    row["audio_hash"] = values.get("audio_hash", "")
-    return encode_json(row | {key: values[key] for key in sorted(values.keys() - _KEYS)}) + "\n"
+    row = {
+        "id": values["id"],
+        "split": values.get("split", "train"),
+        "speaker": values.get("speaker", ""),
+        "text": values["text"],
+        "duration": values["duration"],
+        "offset": values.get("offset", 0.0),
+        "audio_hash": values.get("audio_hash", ""),
+    }
+    for key in sorted(values.keys() - _KEYS):
+        row[key] = values[key]
+    return encode_json(row) + "\n"
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:
