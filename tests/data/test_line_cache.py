@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +103,8 @@ def test_a_cache_that_a_purge_removes_is_refused(tmp_path: Path) -> None:
 
 
 def test_changes_all_over_a_manifest_leave_most_of_its_pieces() -> None:
-    lines = [b"%d\n" % number for number in range(20_000)]
+    random = np.random.default_rng(1)
+    lines = [b"%d\n" % number for number in random.integers(2**62, size=20_000)]
     changed = [b"c" + line if number % 100 == 50 else line for number, line in enumerate(lines)]
     before, after = (dict(iter_pieces(io.BytesIO(b"".join(part)), "")) for part in (lines, changed))
     assert [line for piece in after.values() for line in piece] == changed
