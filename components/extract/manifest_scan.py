@@ -77,21 +77,16 @@ class ScannedManifest:
 
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows to keep, in the order of their ids."""
-        with open(self.rows, "rb") as rows, atomic_write(target) as out:
-            # Ranges of bytes that follow each other are copied at once. The last range, (-1, -1), flushes the one
-            # before it.
-            begin = end = 0
-            for first, last in [*self._row_ranges[keep].tolist(), (-1, -1)]:
-                if first == end:  # copied together with the row before it, as all are where the manifest is in order
-                    end = last
-                    continue
+        # Rows that follow each other are copied together, as all are where the manifest is in order.
+        begins, ends = self._row_ranges[keep].T
+        is_first = begins != np.append(-1, ends[:-1])[: len(begins)]
+        is_last = ends != np.append(begins[1:], -1)[: len(ends)]
 
+        with open(self.rows, "rb") as rows, atomic_write(target) as out:
+            for begin, end in zip(begins[is_first].tolist(), ends[is_last].tolist(), strict=True):
                 rows.seek(begin)
                 for at in range(begin, end, COPY_BYTES):
                     out.write(rows.read(min(COPY_BYTES, end - at)))
-
-                begin = first
-                end = last
 
 
 def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, store: Path | str) -> ScannedManifest:
