@@ -264,8 +264,9 @@ class FileIndex:
         # Without times, as those of unpacked files say only when they were unpacked.
         until = STATE_BYTES if times else DIGEST_FROM + 8
         for paths, _, states in self.blocks():
-            parts = [state[DIGEST_FROM:until] for state in _split_states(states)]
-            digest.update(b"".join([path + b"\0" + part for path, part in zip(paths, parts, strict=True)]))
+            begins = range(0, len(states), STATE_BYTES)
+            named = zip(paths, begins, strict=True)
+            digest.update(b"".join([path + b"\0" + states[at + DIGEST_FROM : at + until] for path, at in named]))
         return digest.hexdigest()
 
 
