@@ -1,5 +1,9 @@
 """Attention and activations that keep less for the gradients compute what Keras' do, and its gradients."""
 
+import functools
+import gc
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,3 +69,49 @@ def test_gelu_and_its_gradient_are_those_of_keras() -> None:
         expected = ops.gelu(x, approximate=False)
     assert_close(value, expected, relative_to_peak=1e-6)
     assert_close(tape.gradient(value, x), tape.gradient(expected, x), relative_to_peak=1e-6)
+
+
+@pytest.mark.parametrize("autograph", [False, True])
+@pytest.mark.parametrize("how", ["tape", "tf.gradients"])
+def test_gradients_of_ones_own_hold_within_a_loop(how: str, autograph: bool) -> None:
+    start = tf.constant(np.linspace(-2, 2, 5), tf.float32)
+
+    def compute(activation: Any) -> Any:
+        def end(x: Any) -> Any:
+            return tf.while_loop(lambda step, _: step < 3, lambda step, y: (step + 1, activation(y) * 2), (0, x))[1]
+
+        if how == "tf.gradients":
+            return tf.gradients(tf.reduce_sum(end(start)), start)[0]
+        with tf.GradientTape() as tape:
+            tape.watch(start)
+            total = tf.reduce_sum(end(start))
+        return tape.gradient(total, start)
+
+    gradients = []
+    for activation in (gelu, functools.partial(ops.gelu, approximate=False)):
+        run = tf.function(functools.partial(compute, activation), autograph=autograph)
+        gradients.append(run())
+    assert_close(*gradients, relative_to_peak=1e-5)
+
+
+def test_a_graph_is_freed_with_its_gradients() -> None:
+    """`tf.custom_gradient` would register a function for each graph, and keep it."""
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def compute(x: Any) -> Any:
+        return tf.gradients(tf.reduce_sum(gelu(x)), x)
+
+    compute(tf.ones(3))
+    graph = weakref.ref(compute.get_concrete_function(tf.ones(3)).graph)
+    del compute
+    gc.collect()
+    assert graph() is None
+
+
+def test_a_saved_model_has_gradients_of_ones_own(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.compute = tf.function(gelu, input_signature=[tf.TensorSpec([None])], autograph=False)
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    x = tf.constant([-1.0, 0.5])
+    assert_close(loaded.compute(x), gelu(x), relative_to_peak=1e-6)

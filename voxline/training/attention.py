@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from voxline.training.custom_gradient import custom_gradient
 from voxline.training.layers import Tensor
 
 LONG = 512
@@ -56,7 +57,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor
     return ops.transpose(ops.reshape(attended, (batch, heads, keys, size)), (0, 2, 1, 3))
 
 
-@ops.custom_gradient  # type: ignore[untyped-decorator]
+@custom_gradient
 def _attend_head_by_head(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Any:
     def attend(head: tuple[Tensor, ...]) -> Tensor:
         head_query, head_key, head_value, head_bias = head
@@ -64,7 +65,7 @@ def _attend_head_by_head(query: Tensor, key: Tensor, value: Tensor, bias: Tensor
 
     attended = ops.map(attend, (query, key, value, bias))
 
-    def gradient(*upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         def gradient_of_head(head: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
             head_query, head_key, head_value, head_bias, head_attended, given = head
 
@@ -78,7 +79,7 @@ def _attend_head_by_head(query: Tensor, key: Tensor, value: Tensor, bias: Tensor
                 ops.matmul(ops.transpose(shares), given),
             )
 
-        gradients = ops.map(gradient_of_head, (query, key, value, bias, attended, upstream[-1]))
+        gradients = ops.map(gradient_of_head, (query, key, value, bias, attended, upstream))
         return (*gradients, ops.zeros_like(bias))
 
     return attended, gradient

@@ -14,6 +14,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.errors import SettingsError
+from voxline.training.custom_gradient import custom_gradient
 
 
 class Tensor(Protocol):
@@ -231,7 +232,7 @@ def pool_utterance(x: Tensor, frames: Tensor) -> Tensor:
     return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
 
 
-@ops.custom_gradient  # type: ignore[untyped-decorator]
+@custom_gradient
 def gelu(x: Tensor) -> Any:
     """The Gaussian error linear unit, x Φ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415), by the error function.
 
@@ -241,10 +242,10 @@ def gelu(x: Tensor) -> Any:
     def distribution(values: Tensor) -> Tensor:
         return 0.5 * (1.0 + ops.erf(values * math.sqrt(0.5)))
 
-    def gradient(*upstream: Tensor) -> Tensor:
+    def gradient(upstream: Tensor) -> Tensor:
         # Φ(x) + x φ(x), with the density φ.
         density = ops.exp(-0.5 * ops.square(x)) / math.sqrt(2 * math.pi)
-        return upstream[-1] * (distribution(x) + x * density)
+        return upstream * (distribution(x) + x * density)
 
     return x * distribution(x), gradient
 

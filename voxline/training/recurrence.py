@@ -6,15 +6,14 @@ and `SimpleRNN` are Keras's layers, with the same weights and values, and multip
 there is a GPU, they run as Keras runs them.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
-from tensorflow.python.eager.record import record_operation  # what `tf.custom_gradient` is made of
 
+from voxline.training.custom_gradient import custom_gradient
 from voxline.training.layers import Tensor
 
 PACKAGE = "voxline"
@@ -38,27 +37,6 @@ class LoopCell:
 def run_loop(step: Any, inputs: Tensor, states: Sequence[Tensor]) -> Any:
     """Outputs [batch, steps, …] of `step(inputs [batch, …], states) -> (outputs, states)`."""
     return layers.RNN(LoopCell(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
-
-
-_PRODUCT = "VoxlineLoopProduct"
-_TERMS = "VoxlineLoopTerms"
-"""Named once for the whole process: `tf.custom_gradient` would keep each graph for as long as that lasts."""
-
-
-@tf.RegisterGradient(_PRODUCT)  # type: ignore[untyped-decorator]
-def _product_gradient(operation: Any, of_product: Tensor, *_: Any) -> tuple[Tensor, Tensor, None]:
-    """Gradients of `[product, values, transposed matrix]`; that of the matrix goes through the product."""
-    return of_product, tf.matmul(of_product, operation.inputs[2]), None
-
-
-@tf.RegisterGradient(_TERMS)  # type: ignore[untyped-decorator]
-def _terms_gradient(operation: Any, of_terms: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    """Gradients of `[terms, matrices…]`: the terms are added to the products, so theirs is that of each product."""
-    # [batch · steps, columns] and [batch · steps, values]
-    of_product = tf.reshape(of_terms, [-1, of_terms.shape[-1]])
-    multiplied = operation.graph.get_collection(f"{_TERMS}/{operation.name}")[-1]
-    rows = [tf.reshape(values, [-1, values.shape[-1]]) for values in multiplied]
-    return of_terms, *(tf.matmul(values, of_product, transpose_a=True) for values in rows)
 
 
 class LoopKernel:
@@ -92,9 +70,13 @@ class LoopKernel:
         product = ops.matmul(ops.stop_gradient(values), self.kernel)
         if not self.gradient_in_loop:
             product = ops.stop_gradient(product)
-        with _gradients_of(_PRODUCT):
-            product, _, _ = tf.identity_n([product, values, ops.stop_gradient(self._transposed)])
-        return product
+        return _with_gradient_of_values(product, values, self._transposed)
+
+
+@custom_gradient
+def _with_gradient_of_values(product: Tensor, values: Tensor, transposed: Tensor) -> Any:
+    """The product, whose own gradient goes on to the matrix."""
+    return product, lambda upstream: (upstream, ops.matmul(upstream, transposed), None)
 
 
 class LoopInput:
@@ -112,28 +94,26 @@ class LoopInput:
     """
 
     def __init__(self, terms: Tensor, kernels: Sequence[LoopKernel]) -> None:
+        self._multiplied: list[Tensor] = []
         self.terms = terms
-        self._operation: Any = None
         if kernels and all(kernel.has_own_gradient for kernel in kernels):
-            inputs = [terms, *(kernel.kernel for kernel in kernels)]
-            with _gradients_of(_TERMS):
-                outputs = tf.identity_n(inputs)
-            self.terms = outputs[0]
-            self._operation = outputs[0].op
-            # A tape knows an operation by its kind, whatever the graph says of it.
-            record_operation(_TERMS, outputs, inputs, functools.partial(_terms_gradient, self._operation))
+            self.terms = custom_gradient(self._pass)(terms, *(kernel.kernel for kernel in kernels))
             for kernel in kernels:
                 kernel.gradient_in_loop = False
 
     def record(self, multiplied: Sequence[Tensor]) -> None:
         """Tells what each kernel has multiplied: [batch, steps, values], in the order of the terms."""
-        if self._operation is not None:
-            self._operation.graph.add_to_collection(f"{_TERMS}/{self._operation.name}", multiplied)
+        self._multiplied = list(multiplied)
 
+    def _pass(self, terms: Tensor, *_: Tensor) -> Any:
+        return terms, self._gradients
 
-def _gradients_of(name: str) -> Any:
-    """Gives `tf.identity_n` the gradient of a name."""
-    return tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": name})
+    def _gradients(self, of_terms: Tensor) -> tuple[Tensor, ...]:
+        """Of terms and matrices: the terms are added to the products, so theirs is that of each product."""
+        # [batch · steps, columns] and [batch · steps, values]
+        of_product = tf.reshape(of_terms, [-1, of_terms.shape[-1]])
+        rows = [tf.reshape(values, [-1, values.shape[-1]]) for values in self._multiplied]
+        return of_terms, *(tf.matmul(values, of_product, transpose_a=True) for values in rows)
 
 
 def before_each(outputs: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from keras import ops
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
+from voxline.training.custom_gradient import custom_gradient
 from voxline.training.layers import Tensor
 
 MIN_MAGNITUDE = 1e-5
@@ -102,16 +103,16 @@ def _magnitudes(fft_size: int, hop: int, length: int) -> Callable[[Tensor], Tens
         power = ops.square(real) + ops.square(imaginary)
         magnitude = ops.sqrt(ops.maximum(power, MIN_POWER))
 
-        def gradient(*upstream: Tensor) -> Tensor:
+        def gradient(upstream: Tensor) -> Tensor:
             # g X / |X|, where a magnitude has a gradient.
-            share = ops.where(power > MIN_POWER, upstream[-1] / magnitude, 0.0) * once
+            share = ops.where(power > MIN_POWER, upstream / magnitude, 0.0) * once
             windows = ops.irfft((real * share, imaginary * share), fft_size)[..., :length] * hann
             # After the last window there are fewer samples than a hop, or zeros that fill up its pieces.
             return ops.pad(overlap_add(windows, hop), [[0, 0], [0, hop]])[:, :total]
 
         return magnitude, gradient
 
-    function: Callable[[Tensor], Tensor] = ops.custom_gradient(compute)
+    function: Callable[[Tensor], Tensor] = custom_gradient(compute)
 
     return function
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from keras import ops
 
+from voxline.training.custom_gradient import custom_gradient
 from voxline.training.layers import Tensor, length_mask
 
 IMPOSSIBLE = -1e9
@@ -88,7 +89,7 @@ def _from_previous(score: Tensor) -> Tensor:
     return ops.pad(score[:, :-1], [[0, 0], [1, 0]], constant_values=IMPOSSIBLE)
 
 
-@ops.custom_gradient  # type: ignore[untyped-decorator]
+@custom_gradient
 def _sum_over_paths(values: Tensor, real: Tensor, last: Tensor) -> Any:
     """Log probability [batch] of all paths from the first symbol to the last, by the forward algorithm.
 
@@ -107,7 +108,7 @@ def _sum_over_paths(values: Tensor, real: Tensor, last: Tensor) -> Any:
     total = ops.sum(ops.where(last > 0, final, 0.0), axis=1)
 
     # ∂ log P / ∂ log p(t, s) is the posterior: α + β - log P, of the frame and symbol.
-    def gradient(*upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def backwards(score: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
             value = inputs[:, :-1]
             inside = inputs[:, -1:]
@@ -127,6 +128,6 @@ def _sum_over_paths(values: Tensor, real: Tensor, last: Tensor) -> Any:
         # Rounding may take a probability above 1, hence the minimum.
         posterior = ops.exp(ops.minimum(forward + backward - ops.reshape(total, (1, -1, 1)), 0.0)) * real
 
-        return ops.reshape(upstream[-1], (1, -1, 1)) * posterior, ops.zeros_like(real), ops.zeros_like(last)
+        return ops.reshape(upstream, (1, -1, 1)) * posterior, ops.zeros_like(real), ops.zeros_like(last)
 
     return total, gradient
