@@ -75,7 +75,7 @@ class LoopKernel:
 
 @custom_gradient
 def _with_gradient_of_values(product: Tensor, values: Tensor, transposed: Tensor) -> Any:
-    """The product, whose own gradient goes on to the matrix."""
+    """The product, whose gradient the matrix gets too."""
     return product, lambda upstream: (upstream, ops.matmul(upstream, transposed), None)
 
 
