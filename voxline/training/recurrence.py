@@ -94,6 +94,7 @@ class LoopInput:
     """
 
     def __init__(self, terms: Tensor, kernels: Sequence[LoopKernel]) -> None:
+        self._kernels = list(kernels)
         self._multiplied: list[Tensor] = []
         self.terms = terms
         if kernels and all(kernel.has_own_gradient for kernel in kernels):
@@ -110,10 +111,13 @@ class LoopInput:
 
     def _gradients(self, of_terms: Tensor) -> tuple[Tensor, ...]:
         """Of terms and matrices: the terms are added to the products, so theirs is that of each product."""
-        # [batch · steps, columns] and [batch · steps, values]
-        of_product = tf.reshape(of_terms, [-1, of_terms.shape[-1]])
-        rows = [tf.reshape(values, [-1, values.shape[-1]]) for values in self._multiplied]
-        return of_terms, *(tf.matmul(values, of_product, transpose_a=True) for values in rows)
+        gradients = []
+        for kernel, values in zip(self._kernels, self._multiplied, strict=True):
+            # [batch · steps, values] and [batch · steps, columns]; values may not tell their width.
+            width, columns = kernel.kernel.shape
+            rows = tf.reshape(values, [-1, width])
+            gradients.append(tf.matmul(rows, tf.reshape(of_terms, [-1, columns]), transpose_a=True))
+        return of_terms, *gradients
 
 
 def before_each(outputs: Tensor) -> Tensor:
