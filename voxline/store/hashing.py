@@ -38,7 +38,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-_SETTLED_SECONDS = 0.02
+_SETTLED_SECONDS = 0.05
 """A file whose times are older has others after another write: Linux counts them in steps of up to 0.01 s."""
 
 
