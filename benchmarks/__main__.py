@@ -29,7 +29,7 @@ def main(names: list[str]) -> None:
         head, succeeded = _run(name, head)
         if not succeeded:
             failed.append(name)
-    print(f"\nmeasured on {os.cpu_count()} cores of {processor()}")
+    print(f"\nmeasured on {len(os.sched_getaffinity(0))} cores of {processor()}")
     if failed:
         sys.exit(f"missed or failed: {', '.join(failed)}")
 

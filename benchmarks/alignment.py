@@ -11,7 +11,6 @@ been used, they come again in another order. Of 20 lines one is not spoken, and 
 import dataclasses
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import numpy as np
 import soundfile
 
 import voxline
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, peak_memory, print_table
 from voxline.data.manifest import Utterance
 from voxline.inference.alignment import RecordingAlignment
 from voxline.inference.recognizer import Recognizer
@@ -188,7 +187,7 @@ def _align(model: str, recording: str, text: str) -> None:
     before = time.process_time()
     found = voxline.align_recording(recognizer, recording, lines)
     spent = time.process_time() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_memory() / 2**20
     print(json.dumps({"found": dataclasses.asdict(found), "cpu_seconds": spent, "peak_mb": peak}))
 
 

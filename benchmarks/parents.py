@@ -9,7 +9,6 @@ one nothing is transcribed.
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, peak_memory, print_table
 from tests.families.asr.public_weights import write_hub_folder
 from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand, read_weights
 from voxline.families.asr.networks.settings import WhisperSettings
@@ -239,7 +238,7 @@ def step(hub: Path) -> None:
         figures = {
             "seconds": time.perf_counter() - start,
             "processor": time.process_time() - processor,
-            "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "bytes": peak_memory(),
         }
         print(json.dumps(figures), flush=True)
 

@@ -134,8 +134,9 @@ def _in_turns(model: Tacotron2, ours: Any, shape: dict[str, Any]) -> tuple[list[
     peer_bytes = 0
     for _ in range(ROUNDS):
         mine.append(ours())
-        seconds, peer_bytes = _run_peer(model, shape)
+        seconds, taken = _run_peer(model, shape)
         theirs.append(seconds)
+        peer_bytes = max(peer_bytes, taken)
     return mine, theirs, peer_bytes
 
 

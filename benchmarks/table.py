@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-import resource
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,9 +43,15 @@ class Row:
 
 def peak_memory_row(name: str, peer_bytes: int) -> Row:
     """The largest resident memory of this process until now beside that of a peer's process, libraries included."""
-    own_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    own_bytes = peak_memory()
     texts = [f"{size / 1e9:.2f} GB" for size in (own_bytes, peer_bytes)]
     return Row.of(f"{name}: memory, x PyTorch's", texts[0], texts[1], own_bytes / peer_bytes, "<=", 1.0)
+
+
+def peak_memory() -> int:
+    """The largest resident memory of this program, in bytes: `getrusage` counts that of what started it, too."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def processor() -> str:
@@ -56,7 +61,7 @@ def processor() -> str:
     flags = set(text.split())
     widest = next((flag for flag in INSTRUCTIONS if flag in flags), "")
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    limited = f"(oneDNN by {limit} alone)" if limit else ""
+    limited = f"(oneDNN limited to {limit})" if limit else ""
     return " ".join(filter(None, [name.group(1) if name else "unknown processor", widest, limited]))
 
 
@@ -75,7 +80,7 @@ def print_table(rows: Iterable[Row]) -> None:
     cells.insert(1, ["-" * max(width, 2) for width in widths])
     for line in cells:
         print("| " + " | ".join(cell.ljust(max(width, 2)) for cell, width in zip(line, widths, strict=True)) + " |")
-    print(f"measured on {os.cpu_count()} cores of {processor()}", file=sys.stderr)
+    print(f"measured on {len(os.sched_getaffinity(0))} cores of {processor()}", file=sys.stderr)
     missed = [row.name for row in rows if not row.ok]
     if missed:
         sys.exit(f"missed: {', '.join(missed)}")

@@ -411,7 +411,10 @@ class ManifestScan:
         begin = location & _LAST_PLACE
         end = begin + count
         if not self.pool.are_whole(piece.wavs[begin:end], piece.samples[begin:end]):
-            return  # each of them is looked up in the logs
+            # Those alone are looked up in the logs whose WAV is not.
+            for offset in range(count if count > 1 else 0):
+                self._take_run(number + offset, location + offset, 1)
+            return
         stop = number + count
         identities = piece.identities[begin * HASH_CHARACTERS : end * HASH_CHARACTERS]
         self.statuses[number:stop] = bytes([LineStatus.CACHED]) * count

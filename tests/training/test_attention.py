@@ -14,6 +14,7 @@ from keras import ops
 from tests.closeness import assert_close
 from voxline.training import attention as attention_module
 from voxline.training.attention import attention
+from voxline.training.custom_gradient import custom_gradient
 from voxline.training.layers import gelu
 
 
@@ -98,8 +99,12 @@ def test_a_graph_is_freed_with_its_gradients() -> None:
     """`tf.custom_gradient` would register a function for each graph, and keep it."""
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def inner(x: Any) -> Any:
+        return x * 2
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def compute(x: Any) -> Any:
-        return tf.gradients(tf.reduce_sum(gelu(x)), x)
+        return tf.gradients(tf.reduce_sum(inner(gelu(x))), x)
 
     compute(tf.ones(3))
     graph = weakref.ref(compute.get_concrete_function(tf.ones(3)).graph)
@@ -114,4 +119,20 @@ def test_a_saved_model_has_gradients_of_ones_own(tmp_path: Path) -> None:
     tf.saved_model.save(module, tmp_path)
     loaded = tf.saved_model.load(tmp_path)
     x = tf.constant([-1.0, 0.5])
-    assert_close(loaded.compute(x), gelu(x), relative_to_peak=1e-6)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        value = loaded.compute(x)
+        expected = gelu(x)
+    assert_close(value, expected, relative_to_peak=1e-6)
+    assert_close(tape.gradient(value, x), tape.gradient(expected, x), relative_to_peak=1e-6)
+
+
+def test_a_variable_must_be_an_input() -> None:
+    scale = tf.Variable(2.0, name="scale")
+
+    @custom_gradient
+    def scaled(x: Any) -> Any:
+        return x * scale, lambda upstream: upstream * scale
+
+    with pytest.raises(TypeError, match="scaled reads scale:0: variables must be among its inputs"):
+        tf.function(scaled, autograph=False)(tf.ones(2))

@@ -221,7 +221,7 @@ def load_npz(path: Path | str, limit: int | None = None) -> "dict[str, npt.NDArr
 
 
 def load_npy(source: Path | str | bytes, name: str = "array") -> "npt.NDArray[Any]":
-    """Reads an array: a .npy file, or the bytes of one, which the array then shares and does not change.
+    """Reads an array: a .npy file, or the bytes of one, which the array then shares: it is read-only.
 
     Args:
       name: names the bytes in messages.

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 from keras import ops
-from tensorflow.python.eager.record import record_operation, stop_recording  # what `tf.custom_gradient` is made of
+
+# What `tf.custom_gradient` is made of.
+from tensorflow.python.eager.record import VariableWatcher, record_operation, stop_recording
 
 _numbers = itertools.count()
 
@@ -22,6 +24,9 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     Args:
       function: of tensors. It returns a tensor, and a function that maps its gradient to those of the inputs, a tuple
         if there are several; None where an input has none.
+
+    Raises:
+      TypeError: by the result, where the function reads a variable, which would get no gradient.
     """
 
     @functools.wraps(function)
@@ -36,19 +41,22 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
         # TensorFlow registers a function under a name for good, so this one refers to no tensor.
         @tf.RegisterGradient(name)  # type: ignore[untyped-decorator]
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def run_gradient(_: Any, upstream: Any, *__: Any) -> tuple[Any, ...]:
             """Gradients of `[result, inputs…]`."""
-            owner: Any = graph_reference()
-            gradients = owner.get_collection(name)[-1](upstream)
+            gradients = getattr(graph_reference(), name)(upstream)
             return None, *(gradients if isinstance(gradients, tuple) else [gradients])
 
         with stop_recording():
-            result, gradient = function(*tensors)
+            with VariableWatcher() as watcher:
+                result, gradient = function(*tensors)
+            if variables := watcher.watched_variables():
+                raise TypeError(f"{function.__name__} reads {variables[0].name}: variables must be among its inputs")
             with graph.gradient_override_map({"IdentityN": name}):
                 outputs = tf.identity_n([result, *tensors])
 
         # A tape knows an operation by its kind, whatever the graph says of it.
-        graph.add_to_collection(name, gradient)
+        setattr(graph, name, gradient)  # a collection would be copied to the graphs of inner functions
         record_operation(name, outputs, [result, *tensors], functools.partial(run_gradient, None))
         return outputs[0]
 

@@ -1,9 +1,9 @@
 """Recurrent layers and loops over steps, with gradients that suit processors.
 
 Keras runs a recurrent layer as a loop, whose gradients transpose the matrix of the state in each step, which costs more
-than all else, and add up the gradient of the matrix step by step. `LoopKernel` and `LoopInput` do not. `LSTM`, `GRU`
-and `SimpleRNN` are Keras's layers, with the same weights and values, and multiply their input before the loop; where
-there is a GPU, they run as Keras runs them.
+than all else; `LoopKernel` does not. They also add up the gradient of the matrix step by step; with `LoopInput` a loop
+does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weights and values, and multiply their input
+before the loop; where there is a GPU, they run as Keras runs them.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +83,8 @@ class LoopInput:
     """The input of a loop whose steps add it to products with matrices.
 
     The gradient of each matrix is then one product over all steps, after the loop. The loop itself would compute one
-    in each step, of a few rows, and add it to the one before: it reads and writes the whole matrix each time.
+    in each step, of a few rows, and add it to the one before: it reads and writes the whole matrix each time. The
+    gradients need the terms in the loop, and `record` after it.
 
     Args:
       terms: [batch, steps, columns]. A step must add them to the products as they are.
@@ -94,16 +95,20 @@ class LoopInput:
     """
 
     def __init__(self, terms: Tensor, kernels: Sequence[LoopKernel]) -> None:
-        self._kernels = list(kernels)
-        self._multiplied: list[Tensor] = []
         self.terms = terms
-        if kernels and all(kernel.has_own_gradient for kernel in kernels):
-            self.terms = custom_gradient(self._pass)(terms, *(kernel.kernel for kernel in kernels))
-            for kernel in kernels:
+        self._kernels = [kernel for kernel in kernels if kernel.has_own_gradient]
+        self._multiplied: list[Tensor] = []
+        if self._kernels:
+            self.terms = custom_gradient(self._pass)(terms, *(kernel.kernel for kernel in self._kernels))
+            for kernel in self._kernels:
                 kernel.gradient_in_loop = False
 
     def record(self, multiplied: Sequence[Tensor]) -> None:
-        """Tells what each kernel has multiplied: [batch, steps, values], in the order of the terms."""
+        """Tells what each kernel has multiplied, before gradients are computed.
+
+        Args:
+          multiplied: [batch, steps, values] for each kernel, in the order of the terms.
+        """
         self._multiplied = list(multiplied)
 
     def _pass(self, terms: Tensor, *_: Tensor) -> Any:
