@@ -56,17 +56,20 @@ def probe(root: Path, paths: Collection[str], progress: Progress | None = None) 
     batches = [ordered[start : start + _BATCH_FILES] for start in range(0, len(ordered), _BATCH_FILES)]
     results: dict[str, ProbeResult] = {}
 
+    # Not Paths: Python keeps a table of their parts, which grows by megabytes.
+    folder = os.fspath(root)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
         read_duration = streams.stated_seconds
         for batch in threads.map(
-            lambda batch: {path: _probe_file(root / path, read_duration) for path in batch}, batches
+            lambda batch: {path: _probe_file(os.path.join(folder, path), read_duration) for path in batch},
+            batches,
         ):
             results |= batch
             progress.advance(len(batch))
     return results
 
 
-def _probe_file(path: Path, read_duration: Callable[[Path], float]) -> ProbeResult:
+def _probe_file(path: str, read_duration: Callable[[str], float]) -> ProbeResult:
     try:
         digest = hash_file(path)
         seconds = read_duration(path)

@@ -192,7 +192,7 @@ def _frame_header(head: bytes, at: int = 0) -> _Frame | None:
     return _Frame(size, samples, sample_rate, (17 if mono else 32) if first else (9 if mono else 17))
 
 
-def count_mp3_frames(path: Path) -> MpegAudio | None:
+def count_mp3_frames(path: Path | str) -> MpegAudio | None:
     """Counts the frames of an MP3, or of one in a WAV, that does not state its length.
 
     Without that statement (a Xing header) decoders estimate the length from the bit rate of the first frame.

@@ -147,7 +147,7 @@ def open_audio(path: Path | str, raw: RawFormat | None = None) -> Generator[Audi
         yield _FfmpegStream(decoder, counted)
 
 
-def stated_seconds(path: Path) -> float:
+def stated_seconds(path: Path | str) -> float:
     """The length of a recording that its header states, or that follows from its frames; 0.0 if neither."""
     try:
         start = _read_first_bytes(path)
@@ -163,7 +163,7 @@ def stated_seconds(path: Path) -> float:
     return header.seconds
 
 
-def _read_first_bytes(path: Path) -> bytes:
+def _read_first_bytes(path: Path | str) -> bytes:
     try:
         with open(path, "rb") as file:
             start = file.read(_START_BYTES)
@@ -328,7 +328,7 @@ def _open_with_libsndfile(
         silencer.call(file.close)
 
 
-def _opening(path: Path, raw: RawFormat | None) -> tuple[Any, ...]:
+def _opening(path: Path | str, raw: RawFormat | None) -> tuple[Any, ...]:
     """The arguments for soundfile, which takes a name in .raw for samples without a header; a number has no name."""
     if not is_raw_name(path):
         return (os.fspath(path),)

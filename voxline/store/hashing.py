@@ -32,7 +32,7 @@ def hash_digest(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: Path | str) -> str:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_CHARACTERS // 2))
     return digest.hexdigest()
