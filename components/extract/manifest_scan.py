@@ -7,6 +7,7 @@ parsed: the line cache has its rows.
 
 import array
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,15 @@ import numpy.typing as npt
 
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.json_codec import parse_line
-from voxline.data.line_cache import LineCache, cache_file, iter_pieces, write_line_cache
+from voxline.data.line_cache import (
+    CacheEntry,
+    LineCache,
+    cache_file,
+    changed_lines,
+    hash_lines,
+    iter_pieces,
+    write_line_cache,
+)
 from voxline.data.manifest import NEGATIVE, Utterance, manifest_path, parse_utterance
 from voxline.data.rows import encode_row
 from voxline.data.shards import clip_name
@@ -34,7 +43,7 @@ Clips = npt.NDArray[np.bytes_]
 NO_CLIP = bytes(DIGEST_BYTES)
 """The name of a clip that is not wanted: a copy of an utterance outside the training split."""
 
-ROW_REVISION = 2
+ROW_REVISION = 3
 """Raise it when a line would become another row, or need another clip, or is kept in another form."""
 
 COPY_BYTES = 1 << 20
@@ -118,8 +127,13 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
             entry = cache.find(digest)
             if entry and collector.add_piece(_decode_piece(entry.output), offset):
                 writer.copy(entry.raw)
-            elif kept := collector.add_lines(piece, offset):
-                writer.add(digest, output=_encode_piece(kept) + b"\n")
+            else:
+                last = None if entry else cache.take_next()
+                rows_of_piece = collector.piece_like(last, piece) if last else None
+                if not (rows_of_piece and collector.add_piece(rows_of_piece, offset)):
+                    rows_of_piece = collector.add_lines(piece, offset)
+                if rows_of_piece:
+                    writer.add(digest, output=_encode_piece(rows_of_piece) + b"\n")
             offset += sum(map(len, piece))
 
     # [rows, 2]: where each begins and ends, as they follow each other.
@@ -150,6 +164,7 @@ class _Piece(msgspec.Struct, array_like=True):
       clips: of all rows, in hexadecimal, as in `ScannedManifest.clips`.
       offsets: byte of each row's line, from the beginning of the piece.
       rows: JSON.
+      lines: of the rows, as `hash_lines` gives them.
     """
 
     ids: list[str]
@@ -158,6 +173,7 @@ class _Piece(msgspec.Struct, array_like=True):
     clips: str
     offsets: list[int]
     rows: list[msgspec.Raw]
+    lines: str
 
 
 _decode_piece = msgspec.json.Decoder(_Piece).decode
@@ -208,25 +224,60 @@ class _RowCollector:
 
     def add_lines(self, lines: list[bytes], offset: int) -> _Piece | None:
         """Adds the rows of a piece's lines, and the rejects; returns the piece, or None: it has a reject."""
-        piece = _Piece([], [], [], "", [], [])
+        piece = _Piece([], [], [], "", [], [], "")
         rejects = len(self.rejects)
         begin = 0
         for line in lines:
             if not line.isspace():
                 self.total += 1
-                self._parse(line, begin, piece)
+                values = parse_line(line, self._manifest)
+                if reject := self._check_label(values):
+                    self.rejects.append(reject)
+                else:
+                    self._seen.add(values["id"])
+                    self._append(values, begin, piece)
             begin += len(line)
         self._add(piece, offset)
-        return piece if len(self.rejects) == rejects else None
+        if len(self.rejects) > rejects:
+            return None
+        piece.lines = hash_lines(line for line in lines if not line.isspace())
+        return piece
 
-    def _parse(self, line: bytes, begin: int, piece: _Piece) -> None:
-        """Adds the row of a line to a piece, or a reject."""
-        values = parse_line(line, self._manifest)
-        if reject := self._check_label(values):
-            self.rejects.append(reject)
-            return
-        self._seen.add(values["id"])
+    def piece_like(self, entry: CacheEntry, lines: list[bytes]) -> _Piece | None:
+        """Makes a piece of some lines that has all rows of another one whose lines are the same.
 
+        Args:
+          entry: of the other piece.
+
+        Returns:
+          None, where lines were added or removed, one is blank or a reject, or an id is there twice.
+        """
+        piece = _decode_piece(entry.output)
+        hashes = hash_lines(lines)
+        if (changed := changed_lines(piece.lines, hashes)) is None:
+            return None
+
+        piece.lines = hashes
+        ends = list(itertools.accumulate(map(len, lines)))
+        piece.offsets = [0, *ends[:-1]]
+        width = len(piece.clips) // len(piece.ids)
+        for number in changed:
+            if lines[number].isspace():
+                return None
+            values = parse_line(lines[number], self._manifest)
+            if self._check_label(values):
+                return None
+            row = _Piece([], [], [], "", [], [], "")
+            self._append(values, 0, row)
+            piece.ids[number : number + 1] = row.ids
+            piece.splits[number : number + 1] = row.splits
+            piece.seconds[number : number + 1] = row.seconds
+            piece.clips = piece.clips[: number * width] + row.clips + piece.clips[(number + 1) * width :]
+            piece.rows[number : number + 1] = row.rows
+        return piece if len({*piece.ids}) == len(piece.ids) else None
+
+    def _append(self, values: dict[str, Any], begin: int, piece: _Piece) -> None:
+        """Adds the row of a line to a piece."""
         # Only training utterances have copies at other speeds.
         split = values.get("split", "train")
         clips = (

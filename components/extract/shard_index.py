@@ -5,6 +5,7 @@ import dataclasses
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,19 +163,25 @@ class PoolIndex:
         if not len(self._clips) or not clips.size:
             return locations
 
-        # A binary search for all clips at once, in the names in sorted order.
-        order = np.argsort(self._clips, kind="stable")
-        sorted_clips = self._clips[order]
+        # A binary search for all clips at once, in the names in sorted order. By their first halves, which are numbers:
+        # to compare texts takes four times as long.
+        names: npt.NDArray[Any] = _first_halves(self._clips)
+        requested: npt.NDArray[Any] = _first_halves(clips)
+        order = np.argsort(names, kind="stable")
+        sorted_names = names[order]
 
-        # Stable sorts, the second one by name: among equal names the shard with the largest wanted share comes first.
-        if (sorted_clips[1:] == sorted_clips[:-1]).any():
-            order = order[np.argsort(-self._wanted_share(clips)[self._locations["shard"][order]], kind="stable")]
+        # By whole names where a clip is in several shards, or other names have the same half. Stable sorts, the second
+        # one by name: among equal names the shard with the largest wanted share comes first.
+        if (sorted_names[1:] == sorted_names[:-1]).any():
+            order = np.argsort(-self._wanted_share(clips)[self._locations["shard"]], kind="stable")
             order = order[np.argsort(self._clips[order], kind="stable")]
+            sorted_names = self._clips[order]
+            requested = clips
 
         # `searchsorted` finds the first of equal names. Past the end it names no clip, so the last one is compared.
-        at = np.minimum(np.searchsorted(sorted_clips, clips), len(sorted_clips) - 1)
-        exists = (sorted_clips[at] == clips) & (clips != b"")
-        locations[exists] = self._locations[order[at[exists]]]
+        at = order[np.minimum(np.searchsorted(sorted_names, requested), len(sorted_names) - 1)]
+        exists = (self._clips[at] == clips) & (clips != b"")
+        locations[exists] = self._locations[at[exists]]
         return locations
 
     def list_shards(self, locations: RecordLocations, relative_to: Path) -> tuple[list[Shard], RecordLocations]:
@@ -210,3 +217,9 @@ class PoolIndex:
         size = self._locations["size"]
         wanted_bytes = np.bincount(shard, size * is_wanted, len(self.shards))
         return wanted_bytes / np.maximum(np.bincount(shard, size, len(self.shards)), 1)
+
+
+def _first_halves(clips: Clips) -> npt.NDArray[np.uint64]:
+    """The first 8 bytes of each name, as numbers in the order of the names."""
+    halves = np.ascontiguousarray(clips).view(">u8").reshape(*clips.shape, -1)
+    return halves[..., 0].astype(np.uint64)

@@ -57,6 +57,10 @@ class StringColumn:
         """`[utterances]` the number of each row's string. Read it only when all rows are appended."""
         return np.array(self._codes, dtype=np.int32)
 
+    def values(self) -> list[str]:
+        """The string of each row."""
+        return [self.names[code] for code in self._codes]
+
     def number(self, name: str) -> int:
         """The number of a string; -1 if no row has it."""
         return self._numbers.get(name, -1)

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,15 @@ from voxline.audio.wav import HEADER_NOTE
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.drafts import DRAFTED_BY
 from voxline.data.json_codec import parse_line
-from voxline.data.line_cache import LineCache, cache_file, iter_pieces, write_line_cache
+from voxline.data.line_cache import (
+    CacheEntry,
+    LineCache,
+    cache_file,
+    changed_lines,
+    hash_lines,
+    iter_pieces,
+    write_line_cache,
+)
 from voxline.data.manifest import TEXT_DOUBT, identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
@@ -37,6 +45,8 @@ NUMBERS = {"offset": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dic
 HASH_BYTES = 8
 HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, "identities": DIGEST_BYTES}
 KEPT_HASHES = ("ids", "recordings", "sentences")
+_WIDTHS = (*(array.array(kind).itemsize for kind in NUMBERS.values()), *(HASHED[name] for name in KEPT_HASHES))
+"""Bytes of a line in each column that is kept."""
 MAX_CACHED_TOKENS = 100_000
 """Tokens whose counts are cached."""
 
@@ -53,6 +63,7 @@ class _KeptTally(msgspec.Struct, array_like=True):
       columns: the numbers, then the hashes, in base64. Offsets count from the beginning of the piece.
       strings: names and codes of each column of strings.
       token_counts, all_hashed: as in `ManifestTally`.
+      lines: as `hash_lines` gives it.
     """
 
     count: int
@@ -60,6 +71,7 @@ class _KeptTally(msgspec.Struct, array_like=True):
     strings: list[tuple[list[str], list[int]]]
     token_counts: dict[str, dict[str, int]]
     all_hashed: bool
+    lines: str
 
 
 _decode_tally = msgspec.json.Decoder(_KeptTally).decode
@@ -125,7 +137,7 @@ class ManifestTally:
         if not manifest.is_file():
             return cls.read(manifest, identities=False)
         # Python's Unicode tables say what is punctuation, and columns are in the byte order of this machine.
-        made_by = {"revision": revision, "python": list(sys.version_info[:2]), "order": sys.byteorder}
+        made_by = {"revision": revision, "kept": 2, "python": list(sys.version_info[:2]), "order": sys.byteorder}
         kept = cache_file(store, "validate", made_by)
 
         tally = cls(identities=False)
@@ -138,10 +150,10 @@ class ManifestTally:
                     tally._extend_kept(_decode_tally(entry.output), begin)
                     writer.copy(entry.raw)
                 else:
-                    part = cls(identities=False)
-                    part._add_lines(_line_values(lines, manifest, begin), manifest, counts)
-                    writer.add(digest, output=_encode_tally(part._kept(begin)) + b"\n")
-                    tally.extend(part)
+                    piece = _Piece(lines, manifest, begin, counts)
+                    part = piece.tally_like(cache.take_next()) or piece.tally()
+                    writer.add(digest, output=_encode_tally(part) + b"\n")
+                    tally._extend_kept(part, begin)
                 begin += sum(map(len, lines))
         return tally
 
@@ -194,15 +206,6 @@ class ManifestTally:
                     f"({error}); give the output of convert"
                 ) from None
 
-    def _kept(self, begin: int) -> "_KeptTally":
-        """The tally of a piece that begins at a byte of its manifest."""
-        offsets = array.array("Q", [offset - begin for offset in self.numbers["offset"]])
-        numbers = b"".join([(self.numbers | {"offset": offsets})[name].tobytes() for name in NUMBERS])
-        hashes = b"".join([self.hashed[name] for name in KEPT_HASHES])
-        strings = [(column.names, column.codes.tolist()) for column in self._strings()]
-        token_counts = {split: dict(counts) for split, counts in self.token_counts.items()}
-        return _KeptTally(len(self), encode_base64(numbers + hashes), strings, token_counts, self.all_hashed)
-
     def _extend_kept(self, kept: "_KeptTally", begin: int) -> None:
         """Appends the tally of a piece, as `extend` does, in half of the time."""
         columns = decode_base64(kept.columns)
@@ -225,6 +228,11 @@ class ManifestTally:
         for split, counts in kept.token_counts.items():
             self.token_counts.setdefault(split, collections.Counter()).update(counts)
         self.all_hashed = self.all_hashed and kept.all_hashed
+
+    def _columns(self) -> list[memoryview]:
+        """The bytes of the columns that are kept."""
+        numbers = [memoryview(self.numbers[name]).cast("B") for name in NUMBERS]
+        return [*numbers, *(memoryview(self.hashed[name]) for name in KEPT_HASHES)]
 
     def _strings(self) -> tuple[StringColumn, ...]:
         return self.speakers, self.splits, self.drafted_by, self.doubts, self.personal
@@ -328,6 +336,78 @@ class ManifestTally:
         return tally
 
 
+class _Piece:
+    """A piece of a manifest that the last one did not have.
+
+    Args:
+      begin: its first byte.
+      counts: of the tokens of all pieces.
+    """
+
+    def __init__(self, lines: list[bytes], manifest: Path, begin: int, counts: "_TokenCounts") -> None:
+        self._manifest = manifest
+        self._begin = begin
+        self._counts = counts
+        ends = list(itertools.accumulate(map(len, lines)))
+        self._lines = [(end - len(line), line) for line, end in zip(lines, ends, strict=True) if not line.isspace()]
+        self._hashes = hash_lines(line for _, line in self._lines)
+
+    def tally(self) -> _KeptTally:
+        """Tallies all lines.
+
+        Raises:
+          WorkError: one is damaged.
+        """
+        part = self._tally_of(range(len(self._lines)))
+        strings = [(column.names, column.codes.tolist()) for column in part._strings()]
+        token_counts = {split: dict(counts) for split, counts in part.token_counts.items()}
+        columns = b"".join([*map(bytes, part._columns())])
+        return _KeptTally(len(part), encode_base64(columns), strings, token_counts, part.all_hashed, self._hashes)
+
+    def tally_like(self, entry: CacheEntry | None) -> _KeptTally | None:
+        """Tallies the lines that are not those of another piece, where they have the same texts, splits and speakers.
+
+        As where recordings were made again, of which a piece has few.
+
+        Args:
+          entry: of the other piece.
+        """
+        before = _decode_tally(entry.output) if entry else None
+        if before is None or not before.all_hashed:
+            return None
+        if (changed := changed_lines(before.lines, self._hashes)) is None:
+            return None
+        part = self._tally_of(changed)
+        if [column.values() for column in part._strings()] != [
+            [names[codes[number]] for number in changed] for names, codes in before.strings
+        ]:
+            return None
+
+        # The columns follow each other, each with a value of some bytes for each line.
+        columns = bytearray(decode_base64(before.columns))
+        columns[: before.count * 8] = array.array("Q", [at for at, _ in self._lines]).tobytes()
+        begin = 0
+        for name, width, values in zip([*NUMBERS, *KEPT_HASHES], _WIDTHS, part._columns(), strict=True):
+            for row, number in enumerate(changed if name != "offset" else ()):
+                at = begin + number * width
+                value = values[row * width : (row + 1) * width]
+                if name == "sentences" and columns[at : at + width] != value:
+                    return None
+                columns[at : at + width] = value
+            begin += before.count * width
+        return _KeptTally(
+            before.count, encode_base64(columns), before.strings, before.token_counts, part.all_hashed, self._hashes
+        )
+
+    def _tally_of(self, numbers: Sequence[int]) -> ManifestTally:
+        """Tallies some lines; offsets count from the beginning of the piece."""
+        part = ManifestTally(identities=False)
+        lines = (self._lines[number] for number in numbers)
+        values = ((at, _parse_line(line, self._manifest, self._begin + at)) for at, line in lines)
+        part._add_lines(values, self._manifest, self._counts)
+        return part
+
+
 def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """(offset, values) of each line that begins in a byte range; adjacent ranges have each line once.
 
@@ -348,14 +428,6 @@ def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) ->
             if not line.isspace():
                 yield offset, _parse_line(line, manifest, offset)
             offset += len(line)
-
-
-def _line_values(lines: Iterable[bytes], manifest: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(offset, values) of each of some lines that are not blank; the first begins at a byte offset."""
-    for line in lines:
-        if not line.isspace():
-            yield offset, _parse_line(line, manifest, offset)
-        offset += len(line)
 
 
 def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:

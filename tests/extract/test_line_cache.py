@@ -120,6 +120,41 @@ def test_a_scan_with_kept_pieces_is_a_scan_of_the_whole(
         )
 
 
+CHANGES = st.sampled_from(
+    [
+        *({"audio_hash": "3"}, {"duration": 2.5, "audio_hash": "a longer hash"}, {"text": "ab"}, {"text": "½"}),
+        *({"split": "train"}, {"split": "dev"}, {"id": "é1"}, {"id": "another"}, {"extra": {"accent": "us"}}),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(LINES, max_size=80), st.lists(st.tuples(st.integers(0, 80), CHANGES), max_size=6))
+def test_a_scan_is_that_of_the_whole_after_lines_changed_where_they_are(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance], changes: list[tuple[int, dict[str, Any]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("nights")
+    lines = list({line.id: line.replace(text="ab") for line in lines}.values())  # no rejects, which keep no piece
+    write_manifest(folder / "manifest.jsonl", lines)
+    scanned(folder / "kept", folder / "manifest.jsonl")
+    for number, change in changes if lines else []:
+        lines[number % len(lines)] = lines[number % len(lines)].replace(**change)
+    write_manifest(folder / "manifest.jsonl", lines)
+    whole = scanned(folder / "whole", folder / "manifest.jsonl")
+    for _ in range(2):  # then from what was kept of them
+        assert scanned(folder / "kept", folder / "manifest.jsonl") == whole
+
+
+def test_of_a_piece_with_another_recording_one_line_is_parsed(corpus: Corpus, tmp_path: Path) -> None:
+    utterances = corpus(10)
+    extracted(tmp_path, utterances)
+    mark_cached(tmp_path / "store")
+    edited = [*utterances[:4], utterances[4].replace(text="corrected"), *utterances[5:]]
+    work = extracted(tmp_path, edited)
+    texts = {row.id: row.text for row in Dataset.read(work.folder).rows()}
+    assert texts == {one.id: one.text if one is edited[4] else f"{MARK.decode()}{one.text}" for one in edited}
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut short": lambda cache: cache.write_bytes(cache.read_bytes()[:-1]),
     "altered": lambda cache: cache.write_bytes(b"?" + cache.read_bytes()[1:]),

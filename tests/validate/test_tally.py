@@ -102,6 +102,55 @@ def test_the_tally_of_an_unchanged_piece_is_not_made_again(tmp_path: Path) -> No
     assert 1 < counts["word"] < 2 * MAX_PIECE_LINES  # of its piece, and of the next one if it was the last line
 
 
+CHANGES = st.sampled_from(
+    [
+        *({"audio_hash": "3"}, {"audio_hash": ""}, {"duration": 2.5, "audio_hash": "a longer hash"}, {"offset": 2.0}),
+        *({"text": "another"}, {"text": ""}, {"split": "dev"}, {"speaker": "z"}, {"id": "another id"}),
+        *({"measured": {"rms_db": -9.5, "pcm_hash": "q"}}, {"extra": {"drafted_by": "a model"}}),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(utterances, st.lists(st.tuples(st.integers(0, 200), CHANGES), max_size=6))
+def test_a_tally_is_that_of_the_whole_after_lines_changed_where_they_are(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance], changes: list[tuple[int, dict[str, Any]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("lines")
+    lines = lines * 9
+    ManifestTally.read_kept(written(lines, folder), folder / "store")
+    for number, change in changes if lines else []:
+        lines[number % len(lines)] = lines[number % len(lines)].replace(**change)
+    manifest = written(lines, folder)
+    for _ in range(2):  # then from what was kept of them
+        kept = ManifestTally.read_kept(manifest, folder / "store")
+        assert contents(kept) == contents(ManifestTally.read(manifest, identities=False))
+
+
+def test_of_a_piece_with_another_recording_one_line_is_tallied(tmp_path: Path) -> None:
+    lines = [
+        Utterance(str(number), "/corpus/a.wav", 1.0, "word", audio_hash="1", split="train" if number % 2 else "dev")
+        for number in range(400)
+    ]
+    ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store")
+    [kept] = (tmp_path / "store" / "lines").iterdir()
+    with LineCache(kept) as cache, write_line_cache(kept) as writer:
+        for entry in cache:
+            writer.copy(entry.raw.replace(b'"word"', b'"kept"'))
+
+    lines[200] = lines[200].replace(audio_hash="2", duration=2.0)
+    tally = ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store")
+    assert {*tally.token_counts["train"]} == {*tally.token_counts["dev"]} == {" ", "kept"}
+    assert tally.numbers["duration"].tolist() == [1.0] * 200 + [2.0] + [1.0] * 199
+
+
+def test_a_line_without_a_hash_counts_after_its_neighbour_has_changed(tmp_path: Path) -> None:
+    lines = [Utterance(str(number), "/corpus/a.wav", 1.0, "word", audio_hash="1" * bool(number)) for number in range(9)]
+    ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store")
+    lines[5] = lines[5].replace(audio_hash="2")
+    assert not ManifestTally.read_kept(written(lines, tmp_path), tmp_path / "store").all_hashed
+
+
 @pytest.mark.parametrize("damage", [b"", b"?", None])
 def test_damaged_tallies_are_made_again(tmp_path: Path, damage: bytes | None) -> None:
     lines = [Utterance(str(number), "/corpus/a.wav", 1.0, f"word {number}") for number in range(100)]

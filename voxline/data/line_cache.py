@@ -17,7 +17,7 @@ import json
 import os
 import zlib
 from binascii import unhexlify
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -111,6 +111,10 @@ class LineCache:
         if offset != self._next_at:
             self._seek(offset)
         return self._take()
+
+    def take_next(self) -> CacheEntry | None:
+        """The entry after the last one, whatever its digest: mostly what a line was that has none now."""
+        return self._take() if self._next else None
 
     def __iter__(self) -> Iterator[CacheEntry]:
         return self.entries({})
@@ -290,6 +294,31 @@ def iter_pieces(file: IO[bytes], path: Path | str) -> Iterator[tuple[bytes, list
             piece = []
     if piece:
         yield hash_digest(b"".join(piece)), piece
+
+
+def hash_lines(lines: Iterable[bytes]) -> str:
+    """The digests of some lines in hexadecimal, one after the other, by which `changed_lines` compares them."""
+    return b"".join([hash_digest(line) for line in lines]).hex()
+
+
+def changed_lines(before: str, after: str) -> list[int] | None:
+    """The numbers of the lines of a piece that are not what they were; None where lines were added or removed.
+
+    >>> before, after = hash_lines([b"a", b"b"]), hash_lines([b"a", b"c"])
+    >>> changed_lines(before, after), changed_lines(before, after[:HASH_CHARACTERS])
+    ([1], None)
+
+    Args:
+      before, after: from `hash_lines`.
+    """
+    if len(before) != len(after):
+        return None
+    begins = range(0, len(after), HASH_CHARACTERS)
+    return [
+        number
+        for number, at in enumerate(begins)
+        if before[at : at + HASH_CHARACTERS] != after[at : at + HASH_CHARACTERS]
+    ]
 
 
 def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
