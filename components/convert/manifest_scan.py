@@ -253,7 +253,7 @@ class ManifestScan:
           WorkError: it has.
         """
         try:
-            content = hash_file(self.file)
+            content = hash_unchanged_file(self.file)
         except FileNotFoundError:
             raise self._removed() from None
         if content != self.content:

@@ -289,20 +289,37 @@ class KeptLines:
                 writer.copy(entry.raw)
                 continue
 
+            new_lines: list[KeptLine] = []
+            while new is not None and new.id <= batch.ids[-1]:
+                new_lines.append(new)
+                new = next(remaining, None)
+            if self._replace(batch, new_lines):
+                counts.update(batch.splits)
+                out.write(b"\n".join([*batch.lines, b""]))
+                writer.add_batch(batch)
+                continue
+
             # By id, as the manifest is.
             encoded = (bytes(line) + b"\n" for line in batch.lines)
             lines_before = map(KeptLine, batch.ids, batch.paths, batch.splits, encoded)
-            merged = [line for line in lines_before if line.path not in self.changed]
-            while new is not None and new.id <= batch.ids[-1]:
-                merged.append(new)
-                new = next(remaining, None)
-            for line in sorted(merged):
+            unchanged = [line for line in lines_before if line.path not in self.changed]
+            for line in sorted([*unchanged, *new_lines]):
                 _write_line(line, out, writer, counts)
 
         while new is not None:
             _write_line(new, out, writer, counts)
             new = next(remaining, None)
         return counts
+
+    def _replace(self, batch: _KeptBatch, lines: list[KeptLine]) -> bool:
+        """Puts new lines into a batch, and returns whether it could: they are of the same ids, paths and splits."""
+        places = [place for place, path in enumerate(batch.paths) if path in self.changed]
+        named = [(batch.ids[place], batch.paths[place], batch.splits[place]) for place in places]
+        if named != [line[:3] for line in lines]:
+            return False
+        for place, line in zip(places, lines, strict=True):
+            batch.lines[place] = msgspec.Raw(line.line.rstrip(b"\n"))
+        return True
 
 
 class LinesWriter:
@@ -325,6 +342,12 @@ class LinesWriter:
             self._waiting.append(line)
             if len(self._waiting) == _LINES_BATCH:
                 self._flush()
+
+    def add_batch(self, batch: _KeptBatch) -> None:
+        """Adds lines that follow each other."""
+        self._flush()
+        if self._cache:
+            self._add(_LINES, batch)
 
     def copy(self, raw: bytes) -> None:
         """Adds lines as the last run kept them."""

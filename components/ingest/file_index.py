@@ -303,7 +303,9 @@ def scan_files(
             with _opened_folder(os.path.join(top, folder)) as descriptor, os.scandir(descriptor) as items:
                 for item in items:
                     path = below + item.name.encode(*_FILE_NAMES)  # as os.fsencode, which takes five times as long
-                    if item.is_dir(follow_symlinks=False):
+                    if item.is_file(follow_symlinks=False):  # as nearly all are
+                        yield path, *_stat(item, REGULAR)
+                    elif item.is_dir(follow_symlinks=False):
                         folders += [(path, inside)] * (os.path.join(top, path) != excluded)
                     elif item.is_symlink() and Path(os.fsdecode(os.path.join(top, path))).is_dir():
                         # (item.is_dir() raises on a link to itself.)
@@ -343,13 +345,18 @@ def contains_path(root: str, real: str) -> bool:
     return os.path.commonpath([root, real]) == root
 
 
-def _stat(item: "os.DirEntry[str]") -> tuple[int, bytes]:
-    """Kind and packed state."""
+def _stat(item: "os.DirEntry[str]", kind: int | None = None) -> tuple[int, bytes]:
+    """Kind and packed state.
+
+    Args:
+      kind: where it is known.
+    """
     try:
         status = item.stat()
     except OSError:  # a dead link, or a file that was just deleted
         return LINK, _ABSENT
-    kind = REGULAR * stat.S_ISREG(status.st_mode) | LINK * item.is_symlink()
+    if kind is None:
+        kind = REGULAR * stat.S_ISREG(status.st_mode) | LINK * item.is_symlink()
     return kind, _pack_status(status)
 
 
