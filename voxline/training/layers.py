@@ -257,48 +257,6 @@ def dropout(x: Tensor, rate: float, training: bool, noise: Tensor | None, stream
     return keras.random.dropout(x, rate, seed=StepSeed(noise, stream))
 
 
-class ConvBatchNorm(Composite, layers.Layer):  # type: ignore[misc]
-    """Convolution over time, masked batch normalization, activation; padded frames come out as zero.
-
-    Padding "same" with a stride of 1 depends on the kernel only, not on the batch's length.
-
-    Args:
-      activation_first: apply the activation before the normalization.
-    """
-
-    def __init__(
-        self,
-        channels: int,
-        taps: int,
-        *,
-        activation: str | None,
-        seed: int,
-        activation_first: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.convolution = layers.Conv1D(
-            channels,
-            taps,
-            padding="same",
-            use_bias=False,
-            kernel_initializer=keras.initializers.GlorotUniform(seed),
-            dtype=self.dtype_policy,
-        )
-        self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
-        self.activation = keras.activations.get(activation)
-        self.activation_first = activation_first
-
-    def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
-        """Takes [batch, length, channels] with padded frames zero."""
-        x = self.convolution(x)
-        if self.activation_first:
-            x = self.norm(self.activation(x), counts, training=training)
-        else:
-            x = self.activation(self.norm(x, counts, training=training))
-        return mask_padding(x, counts)
-
-
 class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
     """x + γ · W₂ gelu(W₁ norm(depthwise convolution of x)), with γ a number for each channel (Liu et al. 2022).
 

@@ -4,7 +4,10 @@ It is numpy on one example, drawn from the given generator: (seed, epoch, exampl
 before and however many devices there are.
 """
 
+import functools
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +15,6 @@ import numpy.typing as npt
 from voxline.audio.feature_settings import NORMALIZED, FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
 from voxline.errors import SettingsError
-from voxline.families.asr import augmentation_kernel as kernel
 from voxline.families.asr.settings import AugmentSettings
 
 Array = npt.NDArray[np.float32]
@@ -21,6 +23,9 @@ LOG_POWER_PER_DECIBEL = np.log(10) / 10
 
 SPECTRAL = ("pitch", "volume", "tilt", "equalizer", "reverberation", "background", "band_limit", "codec")
 """Settings that need features with a frequency axis."""
+
+COMPILED = ("speed", "pitch", "reverberation", "background")
+"""Settings whose loops numba compiles."""
 
 RIPPLES = (1.0, 0.67, 0.42, 0.25)
 """Relative deviations of the cosines over the bins, of 1, 2, 3 and 4 half waves, that a random response is made of."""
@@ -99,6 +104,8 @@ class Augmentation:
         self._changes = any(
             getattr(settings, key) for key in ("speed", "silence", *SPECTRAL, "noise", "time_masks", "frequency_masks")
         )
+        if any(getattr(settings, key) for key in COMPILED):
+            _kernel()  # before reader processes are forked, which then share it
 
     @property
     def active(self) -> bool:
@@ -207,13 +214,19 @@ class Augmentation:
         return features
 
 
+@functools.cache
+def _kernel() -> Any:
+    """The compiled loops, loaded where they are needed: numba takes 50 MB."""
+    return importlib.import_module("voxline.families.asr.augmentation_kernel")
+
+
 def stretch_time(features: Array, frames: int) -> Array:
     """Interpolates linearly in time to this many frames.
 
     >>> stretch_time(np.array([[0.0], [2.0]], np.float32), 3).tolist()
     [[0.0], [1.0], [2.0]]
     """
-    return kernel.interpolate_frames(features, *_places(np.linspace(0, len(features) - 1, frames), len(features)))
+    return _kernel().interpolate_frames(features, *_places(np.linspace(0, len(features) - 1, frames), len(features)))
 
 
 def warp_frequency(features: Array, factor: float) -> Array:
@@ -225,7 +238,7 @@ def warp_frequency(features: Array, factor: float) -> Array:
     [[0.0, 0.5, 1.0, 1.5]]
     """
     bins = features.shape[1]
-    return kernel.interpolate_bins(features, *_places(np.clip(np.arange(bins) / factor, 0, bins - 1), bins))
+    return _kernel().interpolate_bins(features, *_places(np.clip(np.arange(bins) / factor, 0, bins - 1), bins))
 
 
 def smear_power(power: Array, share: float, decay: float) -> None:
@@ -242,7 +255,7 @@ def smear_power(power: Array, share: float, decay: float) -> None:
     >>> power[:, 0].tolist()
     [1.0, 0.25, 0.125]
     """
-    kernel.smear(power, np.float32(share), np.float32(decay), np.float32(1 - decay))
+    _kernel().smear(power, np.float32(share), np.float32(decay), np.float32(1 - decay))
 
 
 def add_background(power: Array, color: npt.NDArray[np.float64], ratio: float, random: np.random.Generator) -> None:
@@ -258,7 +271,7 @@ def add_background(power: Array, color: npt.NDArray[np.float64], ratio: float, r
     # The mean of the colored noise, by that of each bin.
     bin_power = 10 ** (color / 10)
     noise_power = (noise.mean(axis=0) * bin_power).mean()
-    kernel.add_scaled(power, noise, bin_power, power.mean(dtype=np.float64) / noise_power * 10 ** (-ratio / 10))
+    _kernel().add_scaled(power, noise, bin_power, power.mean(dtype=np.float64) / noise_power * 10 ** (-ratio / 10))
 
 
 def draw_response(bins: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:

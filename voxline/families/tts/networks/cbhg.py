@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.training.layers import Composite, ConvBatchNorm, Tensor, bidirectional, mask_padding
+from voxline.training.convolution import ConvBatchNorm
+from voxline.training.layers import Composite, Tensor, bidirectional, mask_padding
 from voxline.training.recurrence import GRU
 
 

@@ -11,7 +11,8 @@ from keras import layers, ops
 from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCore, States, split_columns
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
-from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
+from voxline.training.convolution import ConvBatchNorm
+from voxline.training.layers import StepSeed, Tensor, bidirectional, dropout, mask_padding
 from voxline.training.recurrence import LSTM, LoopInput, LoopKernel, before_each, run_loop
 
 
@@ -47,14 +48,12 @@ class LSTMWeights(layers.Layer):  # type: ignore[misc]
 
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Output and cell state, float32 [batch, units], of gates [batch, 4 · units] in the order in, forget, out, new."""
-    units = cell.shape[-1]
-    gates = ops.cast(gates, "float32")
+    entering, forgetting, leaving, new = ops.split(ops.cast(gates, "float32"), 4, axis=-1)
 
-    # c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'); all in float32.
-    gates, new = ops.split(gates, [3 * units], axis=-1)
-    entering, forgetting, leaving = ops.split(ops.sigmoid(gates), 3, axis=-1)
-    cell = forgetting * cell + entering * ops.tanh(new)
-    return leaving * ops.tanh(cell), cell
+    # c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'); all in float32. One sigmoid of three gates would be kept twice for
+    # the gradients of a loop, whole and in parts.
+    cell = ops.sigmoid(forgetting) * cell + ops.sigmoid(entering) * ops.tanh(new)
+    return ops.sigmoid(leaving) * ops.tanh(cell), cell
 
 
 POSTNET_NOISE = 300
