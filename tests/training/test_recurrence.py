@@ -54,6 +54,37 @@ def test_a_layer_trains_as_that_of_keras(kind: Any, backward: bool, masked: bool
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_that_a_mask_holds_are_those_of_keras(kind: Any, backward: bool, zero: bool) -> None:
+    """From states that are not zero; a row begins with padding, another is nothing else."""
+    random = np.random.default_rng(9)
+    sequence = tf.constant(random.standard_normal((4, 5, 3)).astype(np.float32))
+    real = np.array([[1, 1, 1, 1, 1], [0, 0, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]], bool)
+    state = tf.constant(random.standard_normal((4, 6)).astype(np.float32))
+    states = [state] * (2 if kind is LSTM else 1)
+    layers = [
+        each(6, return_sequences=True, return_state=True, go_backwards=backward, zero_output_for_mask=zero)
+        for each in (kind, KINDS[kind])
+    ]
+    for layer in layers:
+        layer.build(sequence.shape)
+        layer.set_weights(layers[0].get_weights())
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def compute(layer: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([sequence, *states])
+            results = layer(sequence, initial_state=states, mask=tf.constant(real), training=True)
+            loss = sum(tf.reduce_sum(tf.sin(value + place)) for place, value in enumerate(results))
+        return results, tape.gradient(loss, [sequence, *states, *layer.trainable_variables])
+
+    ours, theirs = (tf.nest.flatten(compute(layer)) for layer in layers)
+    for values, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [LSTM, GRU])
 def test_both_directions_train_as_those_of_keras(kind: Any) -> None:
     sequence = np.random.default_rng(6).standard_normal((2, 5, 3)).astype(np.float32)

@@ -131,18 +131,23 @@ def before_each(outputs: Tensor) -> Tensor:
     return ops.pad(outputs[:, :-1], [[0, 0], [1, 0], [0, 0]])
 
 
+HELD = 1e4
+"""Added to the update gate's term it makes the gate exactly 1, in every precision."""
+
 Step = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 """A step's output [batch, units] and states, of the input's terms, the state's terms and the states before it."""
 
 
 def _run_layer(
-    layer: Any, sequences: Tensor, states: Any, mask: Any, step: Step
+    layer: Any, sequences: Tensor, states: Any, mask: Any, step: Step, holding: Tensor | None = None
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Runs the loop of a recurrent layer; returns the last output, all outputs, and the last states.
 
     Args:
       sequences: [batch, steps, values].
       mask: bool [batch, steps]; where it is false, a step keeps states and output.
+      holding: [columns], added to the terms of such a step lets it keep its only state, which is its output. A loop
+        with a mask chooses between old and new in each step, and its gradients do so twice.
     """
     cell = layer.cell
     matrix = LoopKernel(ops.convert_to_tensor(cell.recurrent_kernel))
@@ -152,6 +157,10 @@ def _run_layer(
 
     # [batch, steps, columns]: what does not depend on the states, of all steps in one product.
     terms = ops.matmul(sequences, cell.kernel) + (cell.bias[0] if apart else cell.bias)
+    held = ops.cast(mask, "bool") if mask is not None and holding is not None else None
+    if held is not None:
+        terms = terms + ops.where(held[:, :, None], 0.0, ops.cast(holding, terms.dtype))
+        mask = None
 
     def run_step(inputs: Tensor, states: Any) -> Any:
         product = matrix.multiply(states[0])
@@ -166,6 +175,12 @@ def _run_layer(
         dtype=layer.dtype_policy,
     )
     outputs, *states = loop(terms, initial_state=list(states), mask=mask)
+    if held is not None:
+        # As in Keras: zero before the first real step, whatever the state is there, or in all steps that are held.
+        real = ops.flip(held, axis=1) if layer.go_backwards else held
+        if not layer.zero_output_for_mask:
+            real = ops.cumsum(ops.cast(real, "int32"), axis=1) > 0
+        outputs = ops.where(real[:, :, None], outputs, ops.zeros((), outputs.dtype))
     return outputs[:, -1], outputs, states
 
 
@@ -214,7 +229,8 @@ class GRU(layers.GRU):  # type: ignore[misc]
             output = update * states[0] + (1 - update) * candidate
             return output, [output]
 
-        return _run_layer(self, sequences, initial_state, mask, step)
+        holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, "float32")
+        return _run_layer(self, sequences, initial_state, mask, step, holding)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
