@@ -38,10 +38,11 @@ LEFT_OUT = ("validate", "forecast", "push", "publish")
 """Steps of the graph that change no error rate."""
 LOW_RANK = [
     "train.freeze=[]",
-    "train.lora={rank: 8, alpha: 16, parts: [encoder/blocks/2-3, decoder/blocks]}",
-    "train.learning_rate=1e-3",
+    "train.lora={rank: 12, alpha: 24, parts: [encoder/blocks/2-3, decoder/blocks]}",
+    "train.learning_rate=3e-4",
+    "train.rates={}",
 ]
-"""Low-rank updates of the parts that the config of Whisper tiny trains."""
+"""Low-rank updates of the parts that the config of Whisper tiny trains, chosen on the dev split of a fold."""
 FOLDS = 5
 WAYS: dict[str, list[str]] = {"as the config says": [], "low-rank updates": LOW_RANK}
 
@@ -50,7 +51,7 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
     """Error rates after tuning beside those before, over the first folds."""
     probe = _convert(librispeech, folder)
     table = []
-    as_written = []
+    rates_after: dict[str, list[float]] = {"as written": [], "normalized": []}
     for number, (way, settings) in enumerate(WAYS.items()):
         start = cpu_seconds()
         folds = []
@@ -65,25 +66,21 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
             print(f"{way}, {fold + 1} of {count} folds: {', normalized '.join(told)}", file=sys.stderr)
         spent = cpu_seconds() - start
 
-        after, before = _errors(folds, "wer", "test")
-        as_written.append(after)
-        text, before_text = f"{with_interval(after)}, {spent:.0f} CPU s", f"{with_interval(before)} before"
-        name = f"{way}: prompts never trained on, as written"
-        table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
-
-        after, before = _errors(folds, "wer_normalized", "test")
-        text, before_text = with_interval(after), f"{with_interval(before)} before"
-        name = f"{way}: prompts never trained on, normalized"
-        table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
+        for counted, metric in {"as written": "wer", "normalized": "wer_normalized"}.items():
+            after, before = _errors(folds, metric, "test")
+            rates_after[counted].append(_rate(after))
+            text, before_text = f"{with_interval(after)}, {spent:.0f} CPU s", f"{with_interval(before)} before"
+            name = f"{way}: prompts never trained on, {counted}"
+            table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
 
         after, before = _errors(folds, "wer_normalized", PROBE)
         name = f"{way}: LibriSpeech, difference"
         difference = _rate(after) - _rate(before)
         table.append(Row.of(name, f"{_rate(after):.1%}", f"{_rate(before):.1%} before", difference, "<=", 0.01))
 
-    full, low_rank = map(_rate, as_written)
-    name = "low-rank updates less as the config says, as written"
-    table.append(Row.of(name, f"{low_rank:.1%}", f"{full:.1%}", low_rank - full, "<=", 0.005))
+    for counted, (full, low_rank) in rates_after.items():
+        name = f"low-rank updates less as the config says, {counted}"
+        table.append(Row.of(name, f"{low_rank:.1%}", f"{full:.1%}", low_rank - full, "<=", 0.005))
     return table
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from voxline.training import recurrence
 from voxline.training.layers import bidirectional
 from voxline.training.recurrence import GRU, LSTM, LoopInput, LoopKernel, SimpleRNN, before_each, run_loop
 
@@ -109,9 +110,14 @@ def test_a_layer_computes_in_half_precision(kind: Any) -> None:
         assert np.abs(ours - theirs).max() < 0.05 * np.abs(theirs).max()
 
 
+@pytest.mark.parametrize("avx512", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("how", ["eager", "tape", "tf.gradients"])
-def test_matrices_of_a_loop_have_their_gradients(how: str, behind: bool) -> None:
+def test_matrices_of_a_loop_have_their_gradients(
+    monkeypatch: pytest.MonkeyPatch, how: str, behind: bool, avx512: bool
+) -> None:
+    monkeypatch.setattr(recurrence, "has_avx512", lambda: avx512)
+    monkeypatch.setattr(recurrence, "LARGE", 0)
     random = np.random.default_rng(3)
     kernels = [tf.Variable(random.standard_normal((5, 5)).astype(np.float32) / 3) for _ in range(2)]
     terms = tf.Variable(random.standard_normal((2, 6, 5)).astype(np.float32))
@@ -177,3 +183,22 @@ def test_a_graph_is_freed_with_its_layer(behind: bool) -> None:
     del compute
     gc.collect()
     assert graph() is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "flags", "expected"),
+    [
+        ("", "avx2 avx512f", True),
+        ("AVX2", "avx2 avx512f", False),
+        ("avx512_core", "avx2 avx512f", True),
+        ("", "avx2", False),
+        ("", "asimd", True),
+    ],
+)
+def test_products_follow_the_instructions(
+    monkeypatch: pytest.MonkeyPatch, limit: str, flags: str, expected: bool
+) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: f"flags : fpu {flags}\n")
+    monkeypatch.setattr("pathlib.Path.exists", lambda _: True)
+    assert recurrence.has_avx512.__wrapped__() is expected

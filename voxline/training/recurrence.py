@@ -6,7 +6,10 @@ does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weight
 before the loop; where there is a GPU, they run as Keras runs them.
 """
 
+import functools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -65,18 +68,41 @@ class LoopKernel:
 
     def multiply(self, values: Tensor) -> Tensor:
         """The product with values [batch, values] of a step: [batch, columns]."""
-        if not self.has_own_gradient:
+        if self._transposed is None or not self.has_own_gradient:
             return ops.matmul(values, self.kernel)
-        product = ops.matmul(ops.stop_gradient(values), self.kernel)
-        if not self.gradient_in_loop:
-            product = ops.stop_gradient(product)
-        return _with_gradient_of_values(product, values, self._transposed)
+        if self.gradient_in_loop:
+            product = ops.matmul(ops.stop_gradient(values), self.kernel)
+            return _with_gradient_of_values(product, values, self.kernel, self._transposed)
+        product = _multiply(ops.stop_gradient(values), self.kernel, self._transposed)
+        return _with_gradient_of_values(ops.stop_gradient(product), values, self.kernel, self._transposed)
 
 
 @custom_gradient
-def _with_gradient_of_values(product: Tensor, values: Tensor, transposed: Tensor) -> Any:
+def _with_gradient_of_values(product: Tensor, values: Tensor, kernel: Tensor, transposed: Tensor) -> Any:
     """The product, whose gradient the matrix gets too."""
-    return product, lambda upstream: (upstream, ops.matmul(upstream, transposed), None)
+    return product, lambda upstream: (upstream, _multiply(upstream, transposed, kernel), None, None)
+
+
+def _multiply(values: Tensor, kernel: Tensor, transposed: Tensor) -> Tensor:
+    """The product of values [batch, rows] and a matrix [rows, columns], which is given transposed too."""
+    if has_avx512() or kernel.shape.num_elements() < LARGE:
+        return ops.matmul(values, kernel)
+    # oneDNN lays out its second matrix anew, and by AVX2 this takes a third of a product of a few rows.
+    return ops.transpose(tf.matmul(transposed, values, transpose_b=True))
+
+
+LARGE = 2**18
+"""Numbers of a matrix whose layout decides how long a product takes."""
+
+
+@functools.cache
+def has_avx512() -> bool:
+    """Whether oneDNN multiplies by AVX-512, or by what is not known here, such as NEON."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    described = Path("/proc/cpuinfo")
+    flags = described.read_text(encoding="utf-8", errors="replace").split() if described.exists() else []
+    is_limited = bool(limit) and not limit.startswith(("AVX512", "AVX10", "DEFAULT", "ALL"))
+    return not is_limited and ("avx512f" in flags or "avx2" not in flags)
 
 
 class LoopInput:
