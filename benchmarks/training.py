@@ -34,7 +34,7 @@ PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
 STEPS = 12
 WARM_UP = 3
-ROUNDS = 3
+ROUNDS = 7
 BATCH = 16
 FEATURES = FeatureSettings(mels=40)
 SETTINGS = AsrTrainSettings(batch_size=BATCH, model=DeepSpeech2Settings(dropout=0.1))

@@ -87,7 +87,7 @@ def _multiply(values: Tensor, kernel: Tensor, transposed: Tensor) -> Tensor:
     """The product of values [batch, rows] and a matrix [rows, columns], which is given transposed too."""
     if has_avx512() or kernel.shape.num_elements() < LARGE:
         return ops.matmul(values, kernel)
-    # oneDNN lays out its second matrix anew, and by AVX2 this takes a third of a product of a few rows.
+    # oneDNN lays out its second matrix in each product, and by AVX2 this takes a third of a product of a few rows.
     return ops.transpose(tf.matmul(transposed, values, transpose_b=True))
 
 
