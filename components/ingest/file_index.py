@@ -304,7 +304,7 @@ def scan_files(
                 for item in items:
                     path = below + item.name.encode(*_FILE_NAMES)  # as os.fsencode, which takes five times as long
                     if item.is_file(follow_symlinks=False):  # as nearly all are
-                        yield path, *_stat(item, REGULAR)
+                        yield path, *_stat(item, is_symlink=False)
                     elif item.is_dir(follow_symlinks=False):
                         folders += [(path, inside)] * (os.path.join(top, path) != excluded)
                     elif item.is_symlink() and Path(os.fsdecode(os.path.join(top, path))).is_dir():
@@ -319,7 +319,7 @@ def scan_files(
                         else:
                             external_symlinks[os.fsdecode(path)] = real
                     else:
-                        yield path, *_stat(item)
+                        yield path, *_stat(item, item.is_symlink())
         except OSError as error:
             where = os.path.join(root, os.fsdecode(folder))
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
@@ -345,19 +345,13 @@ def contains_path(root: str, real: str) -> bool:
     return os.path.commonpath([root, real]) == root
 
 
-def _stat(item: "os.DirEntry[str]", kind: int | None = None) -> tuple[int, bytes]:
-    """Kind and packed state.
-
-    Args:
-      kind: where it is known.
-    """
+def _stat(item: "os.DirEntry[str]", is_symlink: bool) -> tuple[int, bytes]:
+    """Kind and packed state."""
     try:
         status = item.stat()
     except OSError:  # a dead link, or a file that was just deleted
         return LINK, _ABSENT
-    if kind is None:
-        kind = REGULAR * stat.S_ISREG(status.st_mode) | LINK * item.is_symlink()
-    return kind, _pack_status(status)
+    return REGULAR * stat.S_ISREG(status.st_mode) | LINK * is_symlink, _pack_status(status)
 
 
 def _pack_status(status: os.stat_result) -> bytes:

@@ -55,7 +55,7 @@ def content(work: StepOutput) -> tuple[Any, ...]:
 
 def test_only_pieces_that_changed_are_parsed(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_cache, "PIECE_LINES", 1)
-    utterances = [one.replace(id=f'"{one.id}\\é', extra={"accent": "ü"}) for one in reversed(corpus(10))]
+    utterances = [row.replace(id=f'"{row.id}\\é', extra={"accent": "ü"}) for row in reversed(corpus(10))]
     extracted(tmp_path, utterances)
     mark_cached(tmp_path / "store")
     edited = [
@@ -152,7 +152,7 @@ def test_of_a_piece_with_another_recording_one_line_is_parsed(corpus: Corpus, tm
     edited = [*utterances[:4], utterances[4].replace(text="corrected"), *utterances[5:]]
     work = extracted(tmp_path, edited)
     texts = {row.id: row.text for row in Dataset.read(work.folder).rows()}
-    assert texts == {one.id: one.text if one is edited[4] else f"{MARK.decode()}{one.text}" for one in edited}
+    assert texts == {row.id: row.text if row is edited[4] else f"{MARK.decode()}{row.text}" for row in edited}
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

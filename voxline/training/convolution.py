@@ -20,8 +20,12 @@ class Convolution(layers.Conv1D):  # type: ignore[misc]
     AVX2 and no AVX-512. Utterances take their turns, since the frames of all of them need too much memory.
     """
 
-    def __init__(self, channels: int, taps: int, **kwargs: Any) -> None:
-        super().__init__(channels, taps, padding="same", use_bias=False, **kwargs)
+    def __init__(
+        self, channels: int, taps: int, *, kernel_initializer: Any = "glorot_uniform", dtype: Any = None
+    ) -> None:
+        super().__init__(
+            channels, taps, padding="same", use_bias=False, kernel_initializer=kernel_initializer, dtype=dtype
+        )
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         """Takes and returns [batch, frames, channels]."""

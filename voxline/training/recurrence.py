@@ -6,6 +6,7 @@ does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weight
 before the loop; where there is a GPU, they run as Keras runs them.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def _with_gradient_of_values(product: Tensor, values: Tensor, kernel: Tensor, tr
 
 def _multiply(values: Tensor, kernel: Tensor, transposed: Tensor) -> Tensor:
     """The product of values [batch, rows] and a matrix [rows, columns], which is given transposed too."""
-    if has_avx512() or kernel.shape.num_elements() < LARGE:
+    if has_fast_layout() or kernel.shape.num_elements() < LARGE:
         return ops.matmul(values, kernel)
     # oneDNN lays out its second matrix in each product, and by AVX2 this takes a third of a product of a few rows.
     return ops.transpose(tf.matmul(transposed, values, transpose_b=True))
@@ -96,13 +97,15 @@ LARGE = 2**18
 
 
 @functools.cache
-def has_avx512() -> bool:
-    """Whether oneDNN multiplies by AVX-512, or by what is not known here, such as NEON."""
+def has_fast_layout() -> bool:
+    """Whether products are fast in any layout: on a GPU, by AVX-512, or by what is not known here, such as NEON."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    described = Path("/proc/cpuinfo")
-    flags = described.read_text(encoding="utf-8", errors="replace").split() if described.exists() else []
     is_limited = bool(limit) and not limit.startswith(("AVX512", "AVX10", "DEFAULT", "ALL"))
-    return not is_limited and ("avx512f" in flags or "avx2" not in flags)
+    flags: list[str] = []
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    is_slow = "avx2" in flags and (is_limited or "avx512f" not in flags)
+    return not is_slow or bool(tf.config.list_physical_devices("GPU"))
 
 
 class LoopInput:
@@ -158,7 +161,7 @@ def before_each(outputs: Tensor) -> Tensor:
 
 
 HELD = 1e4
-"""Added to the update gate's term it makes the gate exactly 1, in every precision."""
+"""The update gate's term by which a sigmoid is exactly 1, in every precision."""
 
 Step = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 """A step's output [batch, units] and states, of the input's terms, the state's terms and the states before it."""
@@ -172,8 +175,8 @@ def _run_layer(
     Args:
       sequences: [batch, steps, values].
       mask: bool [batch, steps]; where it is false, a step keeps states and output.
-      holding: [columns], added to the terms of such a step lets it keep its only state, which is its output. A loop
-        with a mask chooses between old and new in each step, and its gradients do so twice.
+      holding: [columns], as the terms of such a step lets it keep its only state, which is its output. A loop with a
+        mask chooses between old and new in each step, and its gradients do so twice.
     """
     cell = layer.cell
     matrix = LoopKernel(ops.convert_to_tensor(cell.recurrent_kernel))
@@ -185,7 +188,7 @@ def _run_layer(
     terms = ops.matmul(sequences, cell.kernel) + (cell.bias[0] if apart else cell.bias)
     held = ops.cast(mask, "bool") if mask is not None and holding is not None else None
     if held is not None:
-        terms = terms + ops.where(held[:, :, None], 0.0, ops.cast(holding, terms.dtype))
+        terms = ops.where(held[:, :, None], terms, ops.cast(holding, terms.dtype))
         mask = None
 
     def run_step(inputs: Tensor, states: Any) -> Any:
@@ -255,7 +258,9 @@ class GRU(layers.GRU):  # type: ignore[misc]
             output = update * states[0] + (1 - update) * candidate
             return output, [output]
 
-        holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, "float32")
+        holding = None
+        if cell.recurrent_activation is keras.activations.sigmoid:
+            holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, "float32")
         return _run_layer(self, sequences, initial_state, mask, step, holding)
 
 
