@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,17 +14,24 @@ from voxline.training import recurrence
 from voxline.training.layers import bidirectional
 from voxline.training.recurrence import GRU, LSTM, LoopInput, LoopKernel, SimpleRNN, before_each, run_loop
 
+WAYS: dict[str, Callable[..., Any]] = {
+    "graph": tf.function(autograph=False),
+    "unknown shape": tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None, 4])]),
+    "compiled": tf.function(autograph=False, jit_compile=True),
+    "eager": lambda function: function,
+}
+"""How a layer is called, by name."""
 KINDS = {LSTM: keras.layers.LSTM, GRU: keras.layers.GRU, SimpleRNN: keras.layers.SimpleRNN}
 
 
-def gradients(layer: Any, sequence: Any, mask: Any, training: bool = True) -> list[Any]:
+def gradients(layer: Any, sequence: Any, mask: Any, training: bool = True, compiled: bool = False) -> list[Any]:
     """Outputs, and gradients of the input and of all weights."""
 
-    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False, jit_compile=compiled)  # type: ignore[untyped-decorator]
     def compute(values: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(values)
-            outputs = layer(values, mask=mask, training=training)
+            outputs = layer(values, mask=mask, training=True)
             shares = tf.reshape(tf.range(tf.size(outputs)), tf.shape(outputs))
             loss = tf.reduce_sum(tf.cast(outputs, tf.float32) * tf.sin(tf.cast(shares, tf.float32)))
         return outputs, tape.gradient(loss, [values, *layer.trainable_variables])
@@ -52,6 +60,19 @@ def test_a_layer_trains_as_that_of_keras(kind: Any, backward: bool, masked: bool
     layer.set_weights(weights)
     peer.set_weights(weights)
     for ours, theirs in zip(gradients(layer, sequence, mask), gradients(peer, sequence, mask), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_trains_however_it_is_called(kind: Any, how: str) -> None:
+    layer, peer = (each(6, return_sequences=True, go_backwards=True) for each in (kind, KINDS[kind]))
+    sequence = np.random.default_rng(3).standard_normal((3, 7, 4)).astype(np.float32)
+    mask = tf.sequence_mask([7, 2, 5], 7)
+    layer.build(sequence.shape)
+    peer.build(sequence.shape)
+    peer.set_weights(layer.get_weights())
+    for ours, theirs in zip(gradients(layer, sequence, mask, how), gradients(peer, sequence, mask), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

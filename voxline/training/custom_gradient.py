@@ -31,10 +31,10 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def apply(*inputs: Any) -> Any:
-        if tf.executing_eagerly():
-            return ops.custom_gradient(function)(*inputs)
-
         tensors = [tf.convert_to_tensor(value) for value in inputs]
+        if tf.executing_eagerly():
+            return ops.custom_gradient(function)(*tensors)
+
         graph = tf.compat.v1.get_default_graph()
         graph_reference = weakref.ref(graph)
         name = f"VoxlineGradient{next(_numbers)}"

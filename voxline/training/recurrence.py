@@ -163,37 +163,27 @@ def before_each(outputs: Tensor) -> Tensor:
 HELD = 1e4
 """The update gate's term by which a sigmoid is exactly 1, in every precision."""
 
-Step = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
-"""A step's output [batch, units] and states, of the input's terms, the state's terms and the states before it."""
+Step = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
+"""A step's output [batch, units] and states, of its terms and the states before it."""
 
 
 def _run_layer(
-    layer: Any, sequences: Tensor, states: Any, mask: Any, step: Step, holding: Tensor | None = None
+    layer: Any, sequences: Tensor, states: Any, mask: Any, step: Step
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Runs the loop of a recurrent layer; returns the last output, all outputs, and the last states.
 
     Args:
       sequences: [batch, steps, values].
       mask: bool [batch, steps]; where it is false, a step keeps states and output.
-      holding: [columns], as the terms of such a step lets it keep its only state, which is its output. A loop with a
-        mask chooses between old and new in each step, and its gradients do so twice.
+      step: of the sum of the input's terms and the state's.
     """
     cell = layer.cell
     matrix = LoopKernel(ops.convert_to_tensor(cell.recurrent_kernel))
-    # The product with the state may have a bias of its own, and be scaled before the input's terms are added.
-    apart = len(cell.bias.shape) == 2
-    own_bias = cell.bias[1] if apart else None
-
     # [batch, steps, columns]: what does not depend on the states, of all steps in one product.
-    terms = ops.matmul(sequences, cell.kernel) + (cell.bias[0] if apart else cell.bias)
-    held = ops.cast(mask, "bool") if mask is not None and holding is not None else None
-    if held is not None:
-        terms = ops.where(held[:, :, None], terms, ops.cast(holding, terms.dtype))
-        mask = None
+    terms = ops.matmul(sequences, cell.kernel) + cell.bias
 
     def run_step(inputs: Tensor, states: Any) -> Any:
-        product = matrix.multiply(states[0])
-        return step(inputs, product if own_bias is None else product + own_bias, list(states))
+        return step(inputs + matrix.multiply(states[0]), list(states))
 
     loop = layers.RNN(
         LoopCell(run_step, len(states), layer.compute_dtype),
@@ -204,12 +194,6 @@ def _run_layer(
         dtype=layer.dtype_policy,
     )
     outputs, *states = loop(terms, initial_state=list(states), mask=mask)
-    if held is not None:
-        # As in Keras: zero before the first real step, whatever the state is there, or in all steps that are held.
-        real = ops.flip(held, axis=1) if layer.go_backwards else held
-        if not layer.zero_output_for_mask:
-            real = ops.cumsum(ops.cast(real, "int32"), axis=1) > 0
-        outputs = ops.where(real[:, :, None], outputs, ops.zeros((), outputs.dtype))
     return outputs[:, -1], outputs, states
 
 
@@ -228,9 +212,9 @@ class LSTM(layers.LSTM):  # type: ignore[misc]
             return super().inner_loop(sequences, initial_state, mask, training=training)
         cell = self.cell
 
-        def step(terms: Tensor, of_state: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        def step(terms: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
             # [batch, 4 · units]: in, forget, new, out.
-            gates = ops.split(terms + of_state, 4, axis=-1)
+            gates = ops.split(terms, 4, axis=-1)
             kept = cell.recurrent_activation(gates[1]) * states[1]
             memory = kept + cell.recurrent_activation(gates[0]) * cell.activation(gates[2])
             output = cell.recurrent_activation(gates[3]) * cell.activation(memory)
@@ -244,24 +228,121 @@ class GRU(layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU`, with its reset gate after the product, and faster gradients."""
 
     def inner_loop(self, sequences: Tensor, initial_state: Any, mask: Any, training: bool | None = False) -> Any:
-        if _runs_as_keras(self, training) or not self.reset_after:
+        is_standard = (
+            self.cell.activation is keras.activations.tanh
+            and self.cell.recurrent_activation is keras.activations.sigmoid
+            and self.reset_after
+        )
+        if _runs_as_keras(self, training) or not is_standard:
             return super().inner_loop(sequences, initial_state, mask, training=training)
         cell = self.cell
 
-        def step(terms: Tensor, of_state: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-            # [batch, 3 · units]: update, reset, new.
-            update, reset, new = ops.split(terms, 3, axis=-1)
-            update_of_state, reset_of_state, new_of_state = ops.split(of_state, 3, axis=-1)
-            update = cell.recurrent_activation(update + update_of_state)
-            reset = cell.recurrent_activation(reset + reset_of_state)
-            candidate = cell.activation(new + reset * new_of_state)
-            output = update * states[0] + (1 - update) * candidate
-            return output, [output]
+        # [batch, steps, 3 · units]: update, reset, new; what does not depend on the state, of all steps in one product.
+        terms = ops.matmul(sequences, cell.kernel) + cell.bias[0]
+        if mask is not None:
+            # An update gate of 1 keeps the state, which is the output. A loop that chooses between old and new in each
+            # step takes longer, and so do its gradients.
+            real = ops.cast(mask, "bool")[:, :, None]
+            holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, terms.dtype)
+            terms = ops.where(real, terms, holding)
+        if self.go_backwards:
+            terms = ops.flip(terms, axis=1)
 
-        holding = None
-        if cell.recurrent_activation is keras.activations.sigmoid:
-            holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, "float32")
-        return _run_layer(self, sequences, initial_state, mask, step, holding)
+        # [steps, batch, …] in the loop
+        kernel, bias = ops.convert_to_tensor(cell.recurrent_kernel), ops.convert_to_tensor(cell.bias[1])
+        states = _run_gru(ops.transpose(terms, [1, 0, 2]), initial_state[0], kernel, bias)
+        outputs = ops.transpose(states, [1, 0, 2])
+        last = outputs[:, -1]
+
+        if mask is not None:
+            # As in Keras: zero before the first real step, whatever the state is there, or in all steps that are held.
+            real = ops.flip(real, axis=1) if self.go_backwards else real
+            if not self.zero_output_for_mask:
+                real = ops.cumsum(ops.cast(real, "int32"), axis=1) > 0
+            outputs = ops.where(real, outputs, ops.zeros((), outputs.dtype))
+        return outputs[:, -1], outputs, [last]
+
+
+@custom_gradient
+def _run_gru(terms: Tensor, state: Tensor, kernel: Tensor, bias: Tensor) -> Any:
+    """The states after each step of a gated recurrent unit whose reset gate follows the product.
+
+    With h the state before a step, [u, r, n] its terms and [u', r', n'] = h kernel + bias, the state after it is
+
+      z h + (1 - z) c,    z = σ(u + u'),    ρ = σ(r + r'),    c = tanh(n + ρ n')
+
+    as in Keras (`reset_after`) and in PyTorch. The gradients of u', r' and n' are that of the state after the step,
+    times factors that are known once all states are. So the loop of the gradients multiplies by them and by the kernel;
+    TensorFlow's own keeps each intermediate value of each step, and goes back over all of them.
+
+    Args:
+      terms: [steps, batch, 3 · units].
+      state: [batch, units], before the first step.
+      kernel: [units, 3 · units].
+      bias: [3 · units].
+
+    Returns:
+      [steps, batch, units]
+    """
+    units = kernel.shape[0]
+    steps = tf.shape(terms)[0]
+    transposed = ops.transpose(kernel)
+    gate_terms, new_terms = tf.split(terms, [2 * units, units], axis=-1)
+    gate_bias, new_bias = tf.split(bias, [2 * units, units])
+    gate_terms_of_steps, new_terms_of_steps = _unstack(gate_terms + gate_bias), _unstack(new_terms)
+
+    def step(number: Tensor, before: Tensor, states: Any) -> Any:
+        # [batch, 2 · units] and [batch, units]
+        gates_of_state, new_of_state = tf.split(_multiply(before, kernel, transposed), [2 * units, units], axis=-1)
+        gates = tf.sigmoid(gate_terms_of_steps.read(number) + gates_of_state)
+        update, reset = tf.split(gates, 2, axis=-1)
+        candidate = tf.tanh(new_terms_of_steps.read(number) + reset * (new_of_state + new_bias))
+        after = update * before + (1 - update) * candidate
+        return number + 1, after, states.write(number, after)
+
+    arrays = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
+    _, _, arrays = tf.while_loop(lambda number, *_: number < steps, step, [0, state, arrays])
+    states = arrays.stack()
+
+    def run_gradients(of_states: Tensor) -> tuple[Tensor, ...]:
+        # All steps at once: [steps, batch, …]
+        before = tf.concat([state[None], states[:-1]], 0)
+        gates_of_state, new_of_state = tf.split(tf.matmul(before, kernel) + bias, [2 * units, units], axis=-1)
+        update, reset = tf.split(tf.sigmoid(gate_terms + gates_of_state), 2, axis=-1)
+        candidate = tf.tanh(new_terms + reset * new_of_state)
+        of_new = (1 - update) * (1 - candidate**2)
+        of_update = (before - candidate) * update * (1 - update)
+        of_reset = of_new * new_of_state * reset * (1 - reset)
+        # [steps, batch, 3, units]
+        factors = tf.stack([of_update, of_reset, of_new * reset], 2)
+        upstream_of_steps, update_of_steps, factors_of_steps = map(_unstack, (of_states, update, factors))
+
+        def step_back(number: Tensor, of_later: Tensor, of_afters: Any) -> Any:
+            of_after = upstream_of_steps.read(number) + of_later
+            of_product = factors_of_steps.read(number) * of_after[:, None]
+            of_before = _multiply(tf.reshape(of_product, [-1, 3 * units]), transposed, kernel)
+            of_before += update_of_steps.read(number) * of_after
+            return number - 1, of_before, of_afters.write(number, of_after)
+
+        arrays = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
+        loop = [steps - 1, tf.zeros_like(state), arrays]
+        _, of_state, arrays = tf.while_loop(lambda number, *_: number >= 0, step_back, loop)
+        of_afters = arrays.stack()
+
+        # [steps · batch, …]
+        of_products = tf.reshape(factors * of_afters[:, :, None], [-1, 3 * units])
+        of_kernel = tf.matmul(tf.reshape(before, [-1, units]), of_products, transpose_a=True)
+        of_gates = tf.reshape(of_products, tf.shape(terms))[:, :, : 2 * units]
+        of_terms = tf.concat([of_gates, of_new * of_afters], -1)
+        return of_terms, of_state, of_kernel, tf.reduce_sum(of_products, 0)
+
+    return states, run_gradients
+
+
+def _unstack(values: Tensor) -> Any:
+    """An array of the values of each step, which are [steps, …]."""
+    array = tf.TensorArray(values.dtype, size=tf.shape(values)[0], element_shape=values.shape[1:])
+    return array.unstack(values)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -272,9 +353,9 @@ class SimpleRNN(layers.SimpleRNN):  # type: ignore[misc]
         if _runs_as_keras(self, training):
             return super().inner_loop(sequences, initial_state, mask, training=training)
 
-        def step(terms: Tensor, of_state: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        def step(terms: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
             # [batch, units]
-            output = self.cell.activation(terms + of_state)
+            output = self.cell.activation(terms)
             return output, [output]
 
         return _run_layer(self, sequences, initial_state, mask, step)
