@@ -16,12 +16,14 @@ from tests.ingest.listed import write, write_lines
 from voxline.components.ingest import entry_cache, step
 from voxline.components.ingest.audio_probe import ProbeResult, probe
 from voxline.components.ingest.corpora import load_format
+from voxline.components.ingest.entry_cache import KeptLines
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.staging import resolve_entries
 from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.store.step_cache import StepOutput
 
 Ingest = Callable[..., StepOutput]
+KEEP_LINES = KeptLines.merge
 
 
 @pytest.fixture
@@ -265,21 +267,41 @@ def test_only_lines_of_changed_recordings_are_written_again(
 def test_many_nights_give_what_a_first_run_gives(
     recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Small batches, so that lines leave them, come back between two of them, and come first and last.
-    monkeypatch.setattr(entry_cache, "_LINES_BATCH", 2)
+    # Small batches, so that lines leave them, come back between two of them, and come first and last; some leave one
+    # to which others come back in the same night.
+    monkeypatch.setattr(entry_cache, "_LINES_BATCH", 3)
     monkeypatch.setattr(entry_cache, "_MOST_CHANGED", 0.6)
     random = np.random.default_rng(4)
+    recordings = 16
+    # Parts of recordings, rejected where the recording is shorter.
+    parts = [
+        {**line(number), "id": f"part {number}.{start}", "offset": start / 8, "duration": 0.0625}
+        for number in range(recordings)
+        for start in (1, 2)
+    ]
+    for number in range(recordings):
+        speak(recorded, number, 6_000)
+    write_lines(recorded / "train.jsonl", *parts)
     ingest(recorded, tmp_path / "store")
-    rejected = 0
-    for night in range(12):
-        for number in random.choice(8, random.integers(1, 4), replace=False).tolist():
-            # the line of recording 7 begins at 0.125 s: shorter ones are rejected
+    merges = []
+
+    def merge(kept: KeptLines, *arguments: Any) -> Any:
+        merges.append(kept)
+        return KEEP_LINES(kept, *arguments)
+
+    monkeypatch.setattr(KeptLines, "merge", merge)
+    rejected = set()
+    nights = 24
+    for night in range(nights):
+        for number in random.choice(recordings, random.integers(1, 9), replace=False).tolist():
             speak(recorded, number, int(random.choice([500, 2_500, 4_000, 6_000])) + night)
         result = ingest(recorded, tmp_path / "store")
         assert result == ingest(recorded, tmp_path / f"fresh-{night}")
-        rejected += "truncated" in result["rejects.jsonl"]
-    assert 0 < rejected < 12
-    assert len(resolved) == 13  # the first run, and each fresh one
+        rejected.add(result["rejects.jsonl"].count("truncated"))
+    assert len(rejected) > 4
+    # The first run and each fresh one read the tables, and one after a night that left a split empty.
+    assert len(resolved) + len(merges) == 1 + 2 * nights
+    assert len(merges) > nights / 2
 
 
 def test_what_the_settings_leave_out_stays_out(recorded: Path, tmp_path: Path, resolved: list[str]) -> None:
