@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks.leave_one_out import cpu_seconds, with_interval
 from benchmarks.table import Row, print_table
-from voxline.metrics.bootstrap import SumAndWeight, aggregate
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.evaluation import PROBE, Evaluation
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.scaffold import propose_config, write_config
@@ -53,7 +53,7 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
     """Error rates after tuning beside those before, over the first folds."""
     probe = _convert(librispeech, folder)
     table = []
-    rates_after: dict[str, list[float]] = {"as written": [], "normalized": []}
+    errors_after: dict[str, list[list[SumAndWeight]]] = {"as written": [], "normalized": []}
     for number, (way, settings) in enumerate(WAYS.items()):
         start = cpu_seconds()
         folds = []
@@ -70,7 +70,7 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
 
         for counted, metric in {"as written": "wer", "normalized": "wer_normalized"}.items():
             after, before = _errors(folds, metric, "test")
-            rates_after[counted].append(_rate(after))
+            errors_after[counted].append(after)
             text, before_text = f"{with_interval(after)}, {spent:.0f} CPU s", f"{with_interval(before)} before"
             name = f"{way}: prompts never trained on, {counted}"
             table.append(Row.of(name, text, before_text, _rate(after) / _rate(before), "<=", _bound(before)))
@@ -80,9 +80,12 @@ def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Pa
         difference = _rate(after) - _rate(before)
         table.append(Row.of(name, f"{_rate(after):.1%}", f"{_rate(before):.1%} before", difference, "<=", 0.01))
 
-    for counted, (full, low_rank) in rates_after.items():
+    for counted, (full, low_rank) in errors_after.items():
         name = f"low-rank updates less as the config says, {counted}"
-        table.append(Row.of(name, f"{low_rank:.1%}", f"{full:.1%}", low_rank - full, "<=", 0.005))
+        compared = Bootstrap().compare(low_rank, full, [""] * len(full))
+        low, high = (f"{100 * end:+.1f}" for end in (compared.interval.low, compared.interval.high))
+        text = f"{_rate(low_rank):.1%} ({low} to {high} points apart)"
+        table.append(Row.of(name, text, f"{_rate(full):.1%}", compared.difference, "<=", 0.005))
     return table
 
 
