@@ -23,7 +23,7 @@ from voxline.data.line_cache import LineCache, write_line_cache
 from voxline.store.step_cache import StepOutput
 
 Ingest = Callable[..., StepOutput]
-KEEP_LINES = KeptLines.merge
+MERGE = KeptLines.merge
 
 
 @pytest.fixture
@@ -287,18 +287,18 @@ def test_many_nights_give_what_a_first_run_gives(
 
     def merge(kept: KeptLines, *arguments: Any) -> Any:
         merges.append(kept)
-        return KEEP_LINES(kept, *arguments)
+        return MERGE(kept, *arguments)
 
     monkeypatch.setattr(KeptLines, "merge", merge)
-    rejected = set()
+    reject_counts = set()
     nights = 24
     for night in range(nights):
         for number in random.choice(recordings, random.integers(1, 9), replace=False).tolist():
             speak(recorded, number, int(random.choice([500, 2_500, 4_000, 6_000])) + night)
         result = ingest(recorded, tmp_path / "store")
         assert result == ingest(recorded, tmp_path / f"fresh-{night}")
-        rejected.add(result["rejects.jsonl"].count("truncated"))
-    assert len(rejected) > 4
+        reject_counts.add(result["rejects.jsonl"].count("truncated"))
+    assert len(reject_counts) > 4
     # The first run and each fresh one read the tables, and one after a night that left a split empty.
     assert len(resolved) + len(merges) == 1 + 2 * nights
     assert len(merges) > nights / 2

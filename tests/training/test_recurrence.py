@@ -24,10 +24,9 @@ WAYS: dict[str, Callable[..., Any]] = {
 KINDS = {LSTM: keras.layers.LSTM, GRU: keras.layers.GRU, SimpleRNN: keras.layers.SimpleRNN}
 
 
-def gradients(layer: Any, sequence: Any, mask: Any, training: bool = True, compiled: bool = False) -> list[Any]:
+def gradients(layer: Any, sequence: Any, mask: Any, how: str = "graph") -> list[Any]:
     """Outputs, and gradients of the input and of all weights."""
 
-    @tf.function(autograph=False, jit_compile=compiled)  # type: ignore[untyped-decorator]
     def compute(values: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(values)
@@ -36,8 +35,8 @@ def gradients(layer: Any, sequence: Any, mask: Any, training: bool = True, compi
             loss = tf.reduce_sum(tf.cast(outputs, tf.float32) * tf.sin(tf.cast(shares, tf.float32)))
         return outputs, tape.gradient(loss, [values, *layer.trainable_variables])
 
-    outputs, found = compute(tf.constant(sequence))
-    return [np.asarray(outputs, np.float32), *(np.asarray(gradient, np.float32) for gradient in found)]
+    outputs, of_inputs = WAYS[how](compute)(tf.constant(sequence))
+    return [np.asarray(outputs, np.float32), *(np.asarray(gradient, np.float32) for gradient in of_inputs)]
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -105,6 +104,37 @@ def test_steps_that_a_mask_holds_are_those_of_keras(kind: Any, backward: bool, z
     ours, theirs = (tf.nest.flatten(compute(layer)) for layer in layers)
     for values, expected in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_have_the_shape_of_those_of_keras(kind: Any) -> None:
+    layer, peer = (each(6, return_sequences=True) for each in (kind, KINDS[kind]))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def compare(values: Any) -> None:
+        assert layer(values, training=True).shape == peer(values, training=True).shape
+
+    for shape in [(2, 5, 4), (None, 5, 4), (2, None, 4)]:
+        compare.get_concrete_function(tf.TensorSpec(shape))
+
+
+def test_a_gru_refuses_a_second_derivative() -> None:
+    """It would be wrong without a word: what the first is made of counts as constant."""
+    layer = GRU(6)
+    sequence = tf.ones((2, 5, 4))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def compute() -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch(sequence)
+            with tf.GradientTape() as inner:
+                inner.watch(sequence)
+                outputs = layer(sequence, training=True)
+            slope = inner.gradient(outputs, sequence)
+        return outer.gradient(slope, sequence)
+
+    with pytest.raises(LookupError, match="no second derivative"):
+        compute()
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "softsign"])

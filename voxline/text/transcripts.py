@@ -225,7 +225,7 @@ def normalize_transcript(
     """
     rules = _rules(letters)
     if text.isascii() and text.replace(" ", "").isalpha():  # there is no mark to look for
-        return " ".join(rules.lower(text).split())
+        return unicodedata.normalize("NFC", " ".join(rules.lower(text).split()))
     text = join_apostrophes(text)
     if not text.isascii():  # most English is
         # Folded letters may be composed with the marks behind them, such as ｶ with ﾞ.

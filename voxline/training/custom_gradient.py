@@ -22,8 +22,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     refers to, weights too. Here the graph itself keeps the function.
 
     Args:
-      function: of tensors. It returns a tensor, and a function that maps its gradient to those of the inputs, a tuple
-        if there are several; None where an input has none.
+      function: of tensors; variables are read before it. It returns a tensor, and a function that maps its gradient
+        to those of the inputs, a tuple if there are several; None where an input has none.
 
     Raises:
       TypeError: by the result, where the function reads a variable, which would get no gradient.

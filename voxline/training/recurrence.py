@@ -3,7 +3,8 @@
 Keras runs a recurrent layer as a loop, whose gradients transpose the matrix of the state in each step, which costs more
 than all else; `LoopKernel` does not. They also add up the gradient of the matrix step by step; with `LoopInput` a loop
 does not. `LSTM`, `GRU` and `SimpleRNN` are Keras's layers, with the same weights and values, and multiply their input
-before the loop; where there is a GPU, they run as Keras runs them.
+before the loop; a GRU also computes its gradients at once, but for one product a step. Where there is a GPU, they run
+as Keras runs them.
 """
 
 import contextlib
@@ -175,7 +176,6 @@ def _run_layer(
     Args:
       sequences: [batch, steps, values].
       mask: bool [batch, steps]; where it is false, a step keeps states and output.
-      step: of the sum of the input's terms and the state's.
     """
     cell = layer.cell
     matrix = LoopKernel(ops.convert_to_tensor(cell.recurrent_kernel))
@@ -225,41 +225,41 @@ class LSTM(layers.LSTM):  # type: ignore[misc]
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class GRU(layers.GRU):  # type: ignore[misc]
-    """`keras.layers.GRU`, with its reset gate after the product, and faster gradients."""
+    """`keras.layers.GRU` with faster gradients, where it has its own activations and the reset gate after the product.
+
+    These gradients have none themselves: a second derivative is refused.
+    """
 
     def inner_loop(self, sequences: Tensor, initial_state: Any, mask: Any, training: bool | None = False) -> Any:
-        is_standard = (
-            self.cell.activation is keras.activations.tanh
-            and self.cell.recurrent_activation is keras.activations.sigmoid
-            and self.reset_after
-        )
+        cell = self.cell
+        activations = (cell.activation, cell.recurrent_activation)
+        is_standard = activations == (keras.activations.tanh, keras.activations.sigmoid) and self.reset_after
         if _runs_as_keras(self, training) or not is_standard:
             return super().inner_loop(sequences, initial_state, mask, training=training)
-        cell = self.cell
 
         # [batch, steps, 3 · units]: update, reset, new; what does not depend on the state, of all steps in one product.
         terms = ops.matmul(sequences, cell.kernel) + cell.bias[0]
         if mask is not None:
             # An update gate of 1 keeps the state, which is the output. A loop that chooses between old and new in each
             # step takes longer, and so do its gradients.
-            real = ops.cast(mask, "bool")[:, :, None]
+            is_real = ops.cast(mask, "bool")[:, :, None]
             holding = HELD * ops.cast(ops.arange(3 * self.units) < self.units, terms.dtype)
-            terms = ops.where(real, terms, holding)
+            terms = ops.where(is_real, terms, holding)
         if self.go_backwards:
             terms = ops.flip(terms, axis=1)
 
-        # [steps, batch, …] in the loop
         kernel, bias = ops.convert_to_tensor(cell.recurrent_kernel), ops.convert_to_tensor(cell.bias[1])
+        # [steps, batch, …] in the loop
         states = _run_gru(ops.transpose(terms, [1, 0, 2]), initial_state[0], kernel, bias)
         outputs = ops.transpose(states, [1, 0, 2])
         last = outputs[:, -1]
 
         if mask is not None:
             # As in Keras: zero before the first real step, whatever the state is there, or in all steps that are held.
-            real = ops.flip(real, axis=1) if self.go_backwards else real
+            has_output = ops.flip(is_real, axis=1) if self.go_backwards else is_real
             if not self.zero_output_for_mask:
-                real = ops.cumsum(ops.cast(real, "int32"), axis=1) > 0
-            outputs = ops.where(real, outputs, ops.zeros((), outputs.dtype))
+                has_output = ops.cumsum(ops.cast(has_output, "int32"), axis=1) > 0
+            outputs = ops.where(has_output, outputs, ops.zeros((), outputs.dtype))
         return outputs[:, -1], outputs, [last]
 
 
@@ -274,6 +274,7 @@ def _run_gru(terms: Tensor, state: Tensor, kernel: Tensor, bias: Tensor) -> Any:
     as in Keras (`reset_after`) and in PyTorch. The gradients of u', r' and n' are that of the state after the step,
     times factors that are known once all states are. So the loop of the gradients multiplies by them and by the kernel;
     TensorFlow's own keeps each intermediate value of each step, and goes back over all of them.
+    They refuse to have gradients: those would lack what follows from the values of the first loop.
 
     Args:
       terms: [steps, batch, 3 · units].
@@ -291,18 +292,18 @@ def _run_gru(terms: Tensor, state: Tensor, kernel: Tensor, bias: Tensor) -> Any:
     gate_bias, new_bias = tf.split(bias, [2 * units, units])
     gate_terms_of_steps, new_terms_of_steps = _unstack(gate_terms + gate_bias), _unstack(new_terms)
 
-    def step(number: Tensor, before: Tensor, states: Any) -> Any:
+    def step(number: Tensor, before: Tensor, afters: Any) -> Any:
         # [batch, 2 · units] and [batch, units]
         gates_of_state, new_of_state = tf.split(_multiply(before, kernel, transposed), [2 * units, units], axis=-1)
         gates = tf.sigmoid(gate_terms_of_steps.read(number) + gates_of_state)
         update, reset = tf.split(gates, 2, axis=-1)
         candidate = tf.tanh(new_terms_of_steps.read(number) + reset * (new_of_state + new_bias))
         after = update * before + (1 - update) * candidate
-        return number + 1, after, states.write(number, after)
+        return number + 1, after, afters.write(number, after)
 
-    arrays = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
-    _, _, arrays = tf.while_loop(lambda number, *_: number < steps, step, [0, state, arrays])
-    states = arrays.stack()
+    unwritten = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
+    _, _, afters = tf.while_loop(lambda number, *_: number < steps, step, [0, state, unwritten])
+    states = tf.ensure_shape(afters.stack(), [terms.shape[0], *state.shape])
 
     def run_gradients(of_states: Tensor) -> tuple[Tensor, ...]:
         # All steps at once: [steps, batch, …]
@@ -324,17 +325,20 @@ def _run_gru(terms: Tensor, state: Tensor, kernel: Tensor, bias: Tensor) -> Any:
             of_before += update_of_steps.read(number) * of_after
             return number - 1, of_before, of_afters.write(number, of_after)
 
-        arrays = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
-        loop = [steps - 1, tf.zeros_like(state), arrays]
-        _, of_state, arrays = tf.while_loop(lambda number, *_: number >= 0, step_back, loop)
-        of_afters = arrays.stack()
+        unwritten = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
+        last = [steps - 1, tf.zeros_like(state), unwritten]
+        _, of_state, of_afters = tf.while_loop(lambda number, *_: number >= 0, step_back, last)
+        of_afters = of_afters.stack()
 
         # [steps · batch, …]
         of_products = tf.reshape(factors * of_afters[:, :, None], [-1, 3 * units])
         of_kernel = tf.matmul(tf.reshape(before, [-1, units]), of_products, transpose_a=True)
         of_gates = tf.reshape(of_products, tf.shape(terms))[:, :, : 2 * units]
         of_terms = tf.concat([of_gates, of_new * of_afters], -1)
-        return of_terms, of_state, of_kernel, tf.reduce_sum(of_products, 0)
+        results = (of_terms, of_state, of_kernel, tf.reduce_sum(of_products, 0))
+        return tuple(
+            tf.raw_ops.PreventGradient(input=result, message="a GRU has no second derivative") for result in results
+        )
 
     return states, run_gradients
 
