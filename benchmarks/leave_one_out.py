@@ -35,6 +35,7 @@ from pathlib import Path
 THREADS = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 os.environ |= {**THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"}  # before TensorFlow is imported
 
+from benchmarks.table import cpu_seconds, with_interval  # noqa: E402
 from voxline.components.demo_corpus.settings import WordsCorpusSettings  # noqa: E402
 from voxline.components.demo_corpus.step import run as generate  # noqa: E402
 from voxline.components.ingest.corpora.fsdd import WORDS  # noqa: E402
@@ -281,17 +282,6 @@ def _by_recording(folds: Sequence[Fold]) -> list[SumAndWeight]:
         before, (errors, words) = sums.get(result.id, SumAndWeight(0, 0)), result.metrics["wer"]
         sums[result.id] = SumAndWeight(before.sum + errors, before.weight + words)
     return list(sums.values())
-
-
-def with_interval(values: Sequence[SumAndWeight]) -> str:
-    """An error rate, with its interval over recordings."""
-    interval = Bootstrap().interval(values, [""] * len(values))
-    return f"{aggregate(values):.1%} ({interval.low:.1%} to {interval.high:.1%})"
-
-
-def cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _show(*cells: str) -> None:

@@ -36,9 +36,8 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from benchmarks.leave_one_out import cpu_seconds, with_interval
 from benchmarks.speaker_likeness import likeness, mean_place
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, cpu_seconds, print_table, with_interval
 from benchmarks.tuning import LEFT_OUT, read_texts
 from voxline.audio.ffmpeg import find_ffmpeg
 from voxline.audio.speaker_encoder import SpeakerEncoder

@@ -4,9 +4,12 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from voxline.metrics.bootstrap import SumAndWeight
 
 INSTRUCTIONS = ("amx_tile", "avx512f", "avx2")
 """The widest first."""
@@ -84,3 +87,17 @@ def print_table(rows: Iterable[Row]) -> None:
     missed = [row.name for row in rows if not row.ok]
     if missed:
         sys.exit(f"missed: {', '.join(missed)}")
+
+
+def with_interval(values: "Sequence[SumAndWeight]") -> str:
+    """An error rate, with its interval over recordings."""
+    from voxline.metrics.bootstrap import Bootstrap, aggregate
+
+    interval = Bootstrap().interval(values, [""] * len(values))
+    return f"{aggregate(values):.1%} ({interval.low:.1%} to {interval.high:.1%})"
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of its children that ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -23,8 +23,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks.leave_one_out import cpu_seconds, with_interval
-from benchmarks.table import Row, print_table
+from benchmarks.table import Row, cpu_seconds, print_table, with_interval
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.evaluation import PROBE, Evaluation
 from voxline.pipelines.config.load import load_config
