@@ -267,8 +267,8 @@ def test_only_lines_of_changed_recordings_are_written_again(
 def test_many_nights_give_what_a_first_run_gives(
     recorded: Path, tmp_path: Path, resolved: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Small batches, so that lines leave them, come back between two of them, and come first and last; some leave one
-    # to which others come back in the same night.
+    # Small batches, so that lines leave them, come back between two of them, and come first and last; in some nights
+    # lines leave a batch while others come back to it.
     monkeypatch.setattr(entry_cache, "_LINES_BATCH", 3)
     monkeypatch.setattr(entry_cache, "_MOST_CHANGED", 0.6)
     random = np.random.default_rng(4)

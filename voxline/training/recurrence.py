@@ -326,8 +326,8 @@ def _run_gru(terms: Tensor, state: Tensor, kernel: Tensor, bias: Tensor) -> Any:
             return number - 1, of_before, of_afters.write(number, of_after)
 
         unwritten = tf.TensorArray(terms.dtype, size=steps, element_shape=state.shape)
-        last = [steps - 1, tf.zeros_like(state), unwritten]
-        _, of_state, of_afters = tf.while_loop(lambda number, *_: number >= 0, step_back, last)
+        start = [steps - 1, tf.zeros_like(state), unwritten]
+        _, of_state, of_afters = tf.while_loop(lambda number, *_: number >= 0, step_back, start)
         of_afters = of_afters.stack()
 
         # [steps · batch, …]
